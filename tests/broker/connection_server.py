@@ -1,4 +1,6 @@
-"""A listener without a node: the test gives the outcome of every request, and moves the clock."""
+"""A listener without a node: the test supplies the response to every request, and moves the
+clock.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -29,7 +31,7 @@ DEADLINE_S = 30
 
 class Server:
     def __init__(self, outcome: Outcome, clock: ShiftedClock, **settings: str) -> None:
-        """`possible`: how many connections there are descriptors for."""
+        """`possible`: the number of connections that there are descriptors for."""
         possible = int(settings.pop("possible", 1_000_000))
         properties = standalone_properties("unused", host="127.0.0.1", port=0)
         properties |= {name.replace("_", "."): value for name, value in settings.items()}
@@ -53,7 +55,7 @@ class Server:
             config=lambda: config,
         )
         self.listener = Listener("PLAINTEXT", "127.0.0.1", 0, services)
-        # No handler is reached: the interceptor gives every outcome.
+        # No handler is reached: the interceptor supplies every response.
         self.dispatcher = Dispatcher(cast("BrokerServices", None), broker_table())
         self.dispatcher.interceptor = outcome
         self.clients: list[Client] = []
@@ -92,7 +94,7 @@ class Client:
         return client
 
     def send(self, number: int, member_id: str = "", more: int = 0) -> None:
-        """`more`: bytes behind the request, at which nobody looks."""
+        """`more`: bytes after the request, which the server ignores."""
         request = HeartbeatRequest(group_id="g", generation_id=number, member_id=member_id)
         sent = b"".join(build_request(request, VERSION, correlation_id=number, client_id="test"))
         self.writer.write((len(sent) - 4 + more).to_bytes(4, "big") + sent[4:] + bytes(more))
@@ -103,7 +105,7 @@ class Client:
         return read_response(frame, HeartbeatResponse, VERSION)
 
     async def answered(self) -> int:
-        """The number of the request whose answer came, whatever it was."""
+        """The correlation id of the next response, whatever its content."""
         size = int.from_bytes(await self.reader.readexactly(4), "big")
         return int.from_bytes((await self.reader.readexactly(size))[:4], "big")
 

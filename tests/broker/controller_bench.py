@@ -55,7 +55,7 @@ class Bench:
         return self.feed.image
 
     async def ask(self, request: Message, version: int | None = None) -> Any:
-        """As a broker asks the controller."""
+        """Sends a request as the broker does."""
         return await self.channel.send(request, version)
 
     async def serve(
@@ -66,7 +66,7 @@ class Bench:
         listener: str = "PLAINTEXT",
         is_large: bool = False,
     ) -> Any:
-        """As a client asks on a listener; raises what the handler raises."""
+        """Sends a request as a client does on a listener; raises what the handler raises."""
         if version is None:
             version = request.VERSIONS[1]
         table = broker_table() if listener != "CONTROLLER" else controller_table()
@@ -78,7 +78,7 @@ class Bench:
         return await outcome if hasattr(outcome, "__await__") else outcome
 
     def check(self) -> None:
-        """What the controller decides on is what was committed, once nothing is under way."""
+        """With nothing in flight, the controller decides on the committed image."""
         decided = self.controller.image
         assert (
             replace(

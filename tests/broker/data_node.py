@@ -66,7 +66,7 @@ def batch(
     key: bytes | None = b"key",
     **options: Any,
 ) -> bytearray:
-    """As a producer sends it: offsets from 0."""
+    """In the form that a producer sends: offsets from 0."""
     time_ms = ShiftedClock().wall_ms() if timestamp_ms is None else timestamp_ms
     records = [Record(i, time_ms, key, value) for i, value in enumerate(values)]
     return bytearray(build_batch(records, BatchOptions(base_offset=0, **options)))
@@ -77,13 +77,13 @@ def values_of(records: Any) -> list[bytes | None]:
 
 
 def open_transaction(partition: Partition, records: bytearray) -> AppendResult:
-    """Append the first batch of a transaction, as if the coordinator had agreed."""
+    """Appends the first batch of a transaction, as if the coordinator had agreed."""
     header = RecordBatch(records)
-    guard = partition.begin_verification(
+    verification = partition.begin_verification(
         header.producer_id, header.producer_epoch, header.base_sequence, adds=False
     )
-    assert guard is not None
-    return partition.append(VerifiedBatch(records, guard))
+    assert verification is not None
+    return partition.append(VerifiedBatch(records, verification))
 
 
 @dataclass
@@ -131,7 +131,7 @@ class DataNode:
         self.ask_coordinator(LocalPeers(NODE, self.settings, self.clock))
 
     def ask_coordinator(self, peers: Peers) -> None:
-        """Transactions are verified with these from now on."""
+        """Transactions are verified with these peers from now on."""
         self.verification = TransactionVerification(
             peers, cast("Any", self), self.settings, self.clock, self.tasks
         )
@@ -152,13 +152,13 @@ class DataNode:
         self.start()
 
     async def crash(self) -> None:
-        """What is in the kernel stays, nothing is closed in order."""
+        """Data in the kernel stays, nothing is closed in order."""
         await self.replicas.abandon()
         self.clock.close()
         self.clock = ShiftedClock()
 
     def forget_clean_stop(self) -> None:
-        """The stop that was looks like a crash to the next start."""
+        """To the next start the last stop looks like a crash."""
         for path in self.directory_paths:
             for name in (CLEAN_STOP_FILE, INVENTORY_FILE):
                 (path / name).unlink()

@@ -1,4 +1,4 @@
-"""A transaction coordinator on another broker, as a partition's leader knows it: by its answers."""
+"""A transaction coordinator on another broker, represented by its responses."""
 
 import asyncio
 from typing import Any
@@ -25,16 +25,16 @@ TRANSACTION_STATE_NUMBER = 90
 
 
 class FarCoordinator:
-    """Knows which partitions are in which transactions, and answers when it is told to."""
+    """Knows the partitions of transactions, and answers on demand."""
 
     def __init__(self) -> None:
-        self.asked: list[AddPartitionsToTxnRequest] = []
+        self.requests: list[AddPartitionsToTxnRequest] = []
         self.partitions: dict[str, set[TopicPartition]] = {}
         self.codes: list[ErrorCode] = []
-        """What comes before the right answers: one code for each request."""
+        """Errors that precede the right responses: one code for each request."""
         self.request_code = ErrorCode.NONE
         self.is_reachable = True
-        self._is_asked = asyncio.Semaphore(0)
+        self._is_requested = asyncio.Semaphore(0)
         self._may_answer = asyncio.Event()
         self._may_answer.set()
 
@@ -44,9 +44,9 @@ class FarCoordinator:
     def release(self) -> None:
         self._may_answer.set()
 
-    async def is_asked(self) -> None:
-        """Once for each question."""
-        await self._is_asked.acquire()
+    async def is_requested(self) -> None:
+        """Once for each request."""
+        await self._is_requested.acquire()
 
     def add(self, transactional_id: str, *partitions: tuple[str, int]) -> None:
         added = self.partitions.setdefault(transactional_id, set())
@@ -56,8 +56,8 @@ class FarCoordinator:
         assert broker_id == COORDINATOR
         assert version is None
         assert isinstance(request, AddPartitionsToTxnRequest)
-        self.asked.append(request)
-        self._is_asked.release()
+        self.requests.append(request)
+        self._is_requested.release()
         await self._may_answer.wait()
         if not self.is_reachable:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
@@ -75,15 +75,15 @@ class FarCoordinator:
         )
 
     def _results(
-        self, asked: AddPartitionsToTxnTransaction, code: ErrorCode | None
+        self, sent: AddPartitionsToTxnTransaction, code: ErrorCode | None
     ) -> list[AddPartitionsToTxnTopicResult]:
-        known = self.partitions.setdefault(asked.transactional_id, set())
+        known = self.partitions.setdefault(sent.transactional_id, set())
         results = []
-        for topic in asked.topics:
+        for topic in sent.topics:
             answers = []
             for index in topic.partitions:
                 partition = TopicPartition(topic.name, index)
-                if not asked.verify_only and code is None:
+                if not sent.verify_only and code is None:
                     known.add(partition)
                 fits = partition in known
                 found = ErrorCode.NONE if fits else ErrorCode.TRANSACTION_ABORTABLE
@@ -100,7 +100,7 @@ class FarCoordinator:
 
 
 def coordinated(node: DataNode, *, fenced: bool = False) -> FarCoordinator:
-    """All transactions of `node`'s clients are coordinated by another broker from now on."""
+    """From now on another broker coordinates all transactions of `node`'s clients."""
     broker: Any = RegisterBrokerRecord(broker_id=COORDINATOR, broker_epoch=1, fenced=fenced)
     node.commit(broker)
     node.create_topic(

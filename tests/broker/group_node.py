@@ -85,12 +85,12 @@ class GroupNode(DataNode):
         return context
 
     async def ask(self, request: Message, version: int | None = None) -> Any:
-        """Through the handler, as dispatch does."""
+        """Through the handler, like the dispatcher."""
         context = self.context(request, version)
         outcome: Any = self._table.handler(ApiKey(request.API_KEY))(context, request)
         return outcome if isinstance(outcome, Message) else await outcome
 
-    # Requests in short
+    # Shorthands for requests
 
     async def join(self, group: str, member_id: str = "", **fields: Any) -> JoinGroupResponse:
         protocols = fields.pop("protocols", {"range": b"\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff"})
@@ -125,7 +125,7 @@ class GroupNode(DataNode):
         return response
 
     async def new_member(self, group: str, **fields: Any) -> JoinGroupResponse:
-        """Joins with the id that it is given."""
+        """Joins with the member id that the coordinator assigns."""
         first = await self.join(group, **fields)
         return await self.join(group, first.member_id, **fields)
 
@@ -164,9 +164,9 @@ class GroupNode(DataNode):
         return response.topics[0].partitions[0].error_code
 
     async def fetch_offset(self, group: str, *, topic: str = "t", partition: int = 0) -> int:
-        asked = OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])
+        requested = OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])
         request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=group, topics=[asked])]
+            groups=[OffsetFetchRequestGroup(group_id=group, topics=[requested])]
         )
         response: OffsetFetchResponse = await self.ask(request, 9)
         assert response.groups[0].error_code == 0, response

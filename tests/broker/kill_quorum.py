@@ -1,6 +1,6 @@
-"""A process that commits metadata until it is killed, and says what is committed.
+"""A process that commits metadata until it is killed, and prints what is committed.
 
-`python -m broker.kill_quorum DIRECTORY`: says `epoch E` and then the number of each commit.
+`python -m broker.kill_quorum DIRECTORY`: prints `epoch E` and then the number of each commit.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ async def commit_for_ever(path: Path) -> None:
         number = next_number(node.image.configs)
         waiting: list[tuple[int, int]] = []
         while True:
-            # Several under way, as from a busy controller.
+            # Several in flight, as from a busy controller.
             while len(waiting) < 8:
                 record = config("number", str(number))
                 waiting.append((number, node.quorum.append([record], number)))

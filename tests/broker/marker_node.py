@@ -1,4 +1,4 @@
-"""A group node that sends markers to itself by requests, and can be made to answer otherwise."""
+"""A group node that sends markers to itself by requests, whose responses can be replaced."""
 
 import asyncio
 import contextlib
@@ -46,7 +46,7 @@ class MarkerNode(GroupNode):
         super().__init__(path, **options)
         self.requests: list[WriteTxnMarkersRequest] = []
         self.answers: list[Callable[[WriteTxnMarkersRequest], Any]] = []
-        """What is answered instead, first things first."""
+        """Responses that replace the real ones, in order."""
 
     def start(self) -> None:
         super().start()
@@ -87,8 +87,8 @@ class MarkerNode(GroupNode):
             base_sequence=sequence,
             is_transactional=True,
         )
-        guard = partition.begin_verification(*producer, sequence, adds=False)
-        partition.append(data if guard is None else VerifiedBatch(data, guard))
+        verification = partition.begin_verification(*producer, sequence, adds=False)
+        partition.append(data if verification is None else VerifiedBatch(data, verification))
 
     def is_open(self, topic: str, index: int) -> bool:
         log = self.replicas.lookup(topic, index).log
@@ -97,9 +97,9 @@ class MarkerNode(GroupNode):
     async def commit_in_transaction(
         self, group: str, offset: int, producer: tuple[int, int] = (7, 0), *, partition: int = 0
     ) -> ErrorCode:
-        """As the handler does it, with a coordinator that agrees."""
+        """Appends as the handler does, with a coordinator that agrees."""
         log = self.replicas.lookup("__consumer_offsets", self.groups.partition_for(group))
-        guard = log.begin_verification(*producer, NO_SEQUENCE, adds=False)
+        verification = log.begin_verification(*producer, NO_SEQUENCE, adds=False)
         request = TxnOffsetCommitRequest(
             group_id=group,
             producer_id=producer[0],
@@ -115,14 +115,15 @@ class MarkerNode(GroupNode):
                 )
             ],
         )
-        writer = Writer(*producer, guard)
+        writer = Writer(*producer, verification)
         answer = await self.groups.commit_transactional_offsets(request, writer)
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
     async def stable_offset(self, group: str, *, partition: int = 0) -> int | ErrorCode:
-        asked = OffsetFetchRequestTopics(name="t", partition_indexes=[partition])
+        requested = OffsetFetchRequestTopics(name="t", partition_indexes=[partition])
         request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=group, topics=[asked])], require_stable=True
+            groups=[OffsetFetchRequestGroup(group_id=group, topics=[requested])],
+            require_stable=True,
         )
         (answered,) = (await self.ask(request, 9)).groups
         assert answered.error_code == 0, answered
@@ -137,7 +138,7 @@ class MarkerNode(GroupNode):
         return codes_of(await self.ask(request, 2))
 
     def send(self, *places: tuple[str, int], **fields: Any) -> asyncio.Future[ErrorCode]:
-        """As the coordinator does."""
+        """Ends it as the coordinator does."""
         done: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         values: dict[str, Any] = {
             "transactional_id": "tx",

@@ -21,12 +21,12 @@ from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
 from moldau.types import BrokerId, Uuid
 
 CLUSTER = "MetadataTestCluster00Q"
-# No records of its own, unless a test wants them.
+# No idle records, unless a test enables them.
 QUIET = {"metadata.max.idle.interval.ms": "0"}
 
 
-class Told(QuorumListener):
-    """Remembers what it was told, in order."""
+class RecordingListener(QuorumListener):
+    """Remembers the listener calls, in order."""
 
     def __init__(self) -> None:
         self.batches: list[CommittedBatch] = []
@@ -53,7 +53,7 @@ class RunningNode:
     feed: MetadataFeed
     snapshots: SnapshotMaker
     clock: ShiftedClock
-    told: Told
+    listener: RecordingListener
     failures: list[str] = field(default_factory=list)
 
     async def commit(self, *records: Message) -> int:
@@ -67,7 +67,7 @@ class RunningNode:
 
 
 def config_for(path: Path, settings: Mapping[str, str] | None = None) -> BrokerConfig:
-    """A whole server.properties says everything, a few settings are in addition."""
+    """Properties that contain node.id are complete, others extend the defaults."""
     given = settings or {}
     if "process.roles" in given:
         return BrokerConfig.parse({**QUIET, **given})
@@ -91,7 +91,7 @@ async def running(
     filesystem: FileSystem | None = None,
     cluster_id: str = CLUSTER,
 ) -> AsyncIterator[RunningNode]:
-    """Starts on a formatted directory, stops in good order."""
+    """Starts on a formatted directory, stops cleanly."""
     disk = filesystem or DiskFileSystem()
     config = config_for(path, settings)
     directory = LogDirectory.open(disk, path, cluster_id=cluster_id, node_id=BrokerId(NODE_ID))
@@ -101,11 +101,11 @@ async def running(
         quorum = QuorumNode(directory, config, clock, failures.append)
         feed = MetadataFeed()
         snapshots = SnapshotMaker(quorum, config, clock)
-        told = Told()
-        quorum.add_listener(told)
+        listener = RecordingListener()
+        quorum.add_listener(listener)
         quorum.add_listener(feed)
         feed.subscribe(snapshots.image_changed)
-        node = RunningNode(directory, quorum, feed, snapshots, clock, told, failures)
+        node = RunningNode(directory, quorum, feed, snapshots, clock, listener, failures)
         try:
             await quorum.start()
             yield node
@@ -118,7 +118,7 @@ async def running(
 
 
 async def bootstrapped(node: RunningNode) -> None:
-    """As a controller begins: with the records that the format left."""
+    """Begins as a controller does: with the records that formatting left."""
     await node.commit(*node.quorum.bootstrap_records())
 
 

@@ -1,4 +1,4 @@
-"""A whole node in this process, whose time can be moved, asked over the network as clients do."""
+"""A whole node in this process, whose time can be moved, with requests over the network."""
 
 import asyncio
 import contextlib
@@ -112,7 +112,7 @@ class TransactionNode:
         return answer
 
     async def begun(self, name: str = "a", **options: Any) -> tuple[int, int]:
-        """Producer id and epoch, once the transaction before is out of the way."""
+        """Producer id and epoch, once the last transaction is complete."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 answer = await self.init(name, **options)
@@ -170,7 +170,7 @@ class TransactionNode:
     async def write(
         self, producer: tuple[int, int], partition: int, value: bytes, *, sequence: int = 0
     ) -> ErrorCode:
-        """As clients before transaction version 2 do: the partition must have been added."""
+        """The flow of clients before transaction version 2: the partition must have been added."""
         options = BatchOptions(
             base_offset=0,
             producer_id=producer[0],
@@ -197,7 +197,7 @@ class TransactionNode:
         (result,) = (await self.ask(request)).responses
         assert result.error_code == 0
 
-    # What is so
+    # State
 
     def known(self, name: str = "a") -> Transaction:
         return self.node.services.transactions.shard_of(name).transactions[name]

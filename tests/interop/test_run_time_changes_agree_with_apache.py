@@ -98,7 +98,7 @@ def test_listeners_come_and_go(node: LiveNode) -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
-def test_whoever_has_no_time_gets_nothing_done(node: LiveNode, timeout_ms: int) -> None:
+def test_a_request_without_time_changes_nothing(node: LiveNode, timeout_ms: int) -> None:
     node.create_topic("there")
     with WireClient(node.address) as client:
         topic = CreatableTopic(name="absent", num_partitions=1, replication_factor=1)

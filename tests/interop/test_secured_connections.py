@@ -115,7 +115,7 @@ async def test_a_certificate_of_ours_is_shown(
     ]
     for way in ways:
         assert await brokers_at(address, **settings, **way) == [address]
-    with pytest.raises(AuthenticationError, match="may want a certificate of ours"):
+    with pytest.raises(AuthenticationError, match="may require a client certificate"):
         await brokers_at(address, **settings)
 
 
@@ -160,8 +160,8 @@ async def test_a_login_that_ends_is_renewed_under_work(broker: SecuredBroker) ->
     ("listener", "settings", "says"),
     [
         ("TLS", {}, "speaks TLS"),
-        ("LOGIN", {}, "it may want SASL"),
-        ("PLAIN", {"security_protocol": "SSL"}, "hung up instead of speaking TLS"),
+        ("LOGIN", {}, "it may require SASL"),
+        ("PLAIN", {"security_protocol": "SSL"}, "closed the connection instead of speaking TLS"),
         ("PLAIN", login(), "has no SASL; security.protocol should be PLAINTEXT or SSL"),
     ],
 )

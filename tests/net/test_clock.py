@@ -74,7 +74,7 @@ async def test_a_timer_that_fails_does_not_stop_the_others(
 async def test_others_have_turns_between_timers_that_are_due_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # Every look finds the slice over.
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # Every check finds the slice over.
     clock = ShiftedClock()
     seen: list[object] = []
     loop = asyncio.get_running_loop()
@@ -121,7 +121,7 @@ async def test_closing_ends_all_tasks() -> None:
     assert (ended, len(tasks)) == (["stubborn"], 0)
 
 
-async def test_what_takes_too_long_by_this_clock_is_cancelled() -> None:
+async def test_work_that_takes_too_long_by_this_clock_is_cancelled() -> None:
     clock = ShiftedClock()
     asyncio.get_running_loop().call_soon(clock.advance, 1_001)
     with pytest.raises(TimeoutError):

@@ -1,4 +1,4 @@
-"""Frames come out as they went in, however the socket cuts them, and lengths are not trusted."""
+"""Frames are independent of how the socket divides them, and lengths are not trusted."""
 
 import random
 
@@ -13,7 +13,7 @@ def frame(body: bytes) -> bytes:
 
 
 def deliver(frames: FrameReader, chunk: bytes) -> list[bytes]:
-    """As an event loop does: into the buffer, as much as fits."""
+    """Writes as an event loop does: into the buffer, as much as fits."""
     got = []
     while chunk:
         buffer = frames.buffer()
@@ -73,8 +73,8 @@ def test_a_frame_takes_memory_in_step_with_what_arrives() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_frames_that_wait_survive_what_is_read_meanwhile(seed: int) -> None:
-    """As behind a request that takes its time: some are cut, the rest is kept, more arrives."""
+def test_waiting_frames_survive_later_reads(seed: int) -> None:
+    """As after a slow request: some frames are cut, the rest is kept, more arrives."""
     rng = random.Random(seed)
     sizes = [rng.choice([0, 1, 3, 100, 5000, SCRATCH_BYTES, 1_500_000]) for _ in range(15)]
     bodies = [rng.randbytes(size) for size in sizes]
@@ -117,6 +117,6 @@ def test_good_frames_before_a_bad_length_are_given_out() -> None:
 
 
 @pytest.mark.parametrize(("head", "name"), [(b"GET / HTTP", "HTTP"), (b"\x16\x03\x01\x02", "TLS")])
-def test_what_was_sent_by_mistake_is_named(head: bytes, name: str) -> None:
+def test_other_protocols_are_named(head: bytes, name: str) -> None:
     with pytest.raises(MalformedRequestError, match=name):
         deliver(new_frames(), head)

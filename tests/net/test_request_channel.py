@@ -1,4 +1,6 @@
-"""The asking side of a connection: answers find their requests, and every failure has one line."""
+"""The client side of a connection: responses reach their requests, and every failure has one
+line.
+"""
 
 import asyncio
 import socket
@@ -65,11 +67,11 @@ async def test_no_more_than_the_limit_is_under_way() -> None:
 
     async with strange_server(serve) as address:
         channel = await RequestChannel.open(address, Clock(), ChannelOptions(in_flight_max=3))
-        asked = [asyncio.ensure_future(ask(channel)) for _ in range(4)]
+        requested = [asyncio.ensure_future(ask(channel)) for _ in range(4)]
         await heard_three.wait()
         assert channel.in_flight == 3
         may_answer.set()
-        assert (await asyncio.gather(*asked))[3] == "fourth"
+        assert (await asyncio.gather(*requested))[3] == "fourth"
         await channel.close()
 
 
@@ -84,17 +86,17 @@ async def test_a_late_answer_fails_everything_that_waits() -> None:
     clock = ShiftedClock()
     async with strange_server(serve) as address:
         channel = await RequestChannel.open(address, clock)
-        asked = [asyncio.ensure_future(ask(channel)) for _ in range(2)]
+        requested = [asyncio.ensure_future(ask(channel)) for _ in range(2)]
         await heard.wait()
         clock.advance(30_001)
-        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        outcomes = await asyncio.gather(*requested, return_exceptions=True)
         await channel.close()
-    assert [str(outcome) for outcome in outcomes] == [f"{address}: no answer in time"] * 2
+    assert [str(outcome) for outcome in outcomes] == [f"{address}: no response in time"] * 2
     with pytest.raises(ChannelError):
         await ask(channel)
 
 
-async def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
+async def test_an_unexpected_response_ends_the_connection() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await next_request(reader)
         request.header.correlation_id = 77
@@ -116,10 +118,10 @@ async def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
         (b"SSH-2.0-OpenSSH_9.6\r\n", "frame of"),
         (b"\xff\xff\xff\xff", "frame of -1 bytes"),
         (b"\x00\x00\x00\x08\x00\x00\x00\x00\x01\x02\x03\x04", "127.0.0.1"),
-        (b"", "wants TLS or SASL"),
+        (b"", "requires TLS or SASL"),
     ],
 )
-async def test_a_peer_that_is_not_kafka_is_told_by_name(reply: bytes, reason: str) -> None:
+async def test_a_peer_that_is_not_kafka_is_named(reply: bytes, reason: str) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await next_request(reader)
         writer.write(reply)
@@ -132,7 +134,7 @@ async def test_a_peer_that_is_not_kafka_is_told_by_name(reply: bytes, reason: st
     assert len(str(caught.value).splitlines()) == 1
 
 
-async def test_a_connection_that_breaks_fails_what_waits() -> None:
+async def test_a_broken_connection_fails_waiting_requests() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer(await next_request(reader), MetadataResponse()))
         await next_request(reader)
@@ -176,31 +178,31 @@ async def test_a_cancelled_question_disturbs_no_other() -> None:
 
     async with strange_server(serve) as address:
         channel = await RequestChannel.open(address, Clock())
-        asked = [
+        requested = [
             asyncio.ensure_future(channel.ask(HeartbeatRequest(), HeartbeatResponse, 4))
             for _ in range(2)
         ]
         await first_heard.wait()
-        asked[0].cancel()
+        requested[0].cancel()
         may_answer.set()
-        assert (await asked[1]).error_code == 2
+        assert (await requested[1]).error_code == 2
         await channel.close()
 
 
-async def test_where_nothing_listens_is_said_so() -> None:
+async def test_an_address_without_a_listener_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     with pytest.raises(ChannelError, match=f"cannot reach 127.0.0.1:{port}: nothing listens there"):
         await RequestChannel.open(Address("127.0.0.1", port), Clock())
 
 
-async def test_an_unknown_name_is_said_so() -> None:
+async def test_an_unknown_name_is_reported() -> None:
     with pytest.raises(ChannelError, match="the name is not known"):
         await RequestChannel.open(Address("no-such-host.invalid", 9092), Clock())
 
 
 async def test_all_addresses_of_a_name_are_tried() -> None:
-    """`localhost` may stand for ::1 first; a broker that listens on 127.0.0.1 is still found."""
+    """`localhost` may resolve to ::1 first; a broker that listens on 127.0.0.1 is still found."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer(await next_request(reader), MetadataResponse(cluster_id="here")))

@@ -1,4 +1,4 @@
-"""Long work leaves the loop to others in between; short work is done at once."""
+"""Long work yields to other tasks in between; short work is done at once."""
 
 import asyncio
 import inspect
@@ -18,7 +18,7 @@ def test_short_work_is_done_at_once() -> None:
 async def test_long_work_is_done_in_order_and_others_have_their_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # Every look finds the slice over.
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # Every check finds the slice over.
     seen: list[object] = []
     loop = asyncio.get_running_loop()
 
@@ -60,7 +60,7 @@ async def test_however_many_have_long_work_each_turn_of_the_loop_has_time_for_on
     assert not any("".join(pair).isalpha() for pair in itertools.pairwise(seen))
 
 
-async def test_what_raises_later_is_raised_to_the_one_who_waits(
+async def test_a_later_exception_reaches_the_waiting_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slices, "SLICE_S", 0.0)

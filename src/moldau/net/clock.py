@@ -1,5 +1,5 @@
-"""The one clock of a node. Nothing else asks what time it is or sets a timer, so that a test can
-move a node's time: `ShiftedClock.advance` fires what falls due.
+"""The one clock of a node. No other module reads the time or sets a timer, so that a test can move
+a node's time: `ShiftedClock.advance` fires what falls due.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _SWEEP_AT_MIN = 256
 
 
 class Timer:
-    """A callback that is due at a time of the monotonic clock. Cancelling twice is fine."""
+    """A callback that is due at a time of the monotonic clock. It may be cancelled twice."""
 
     __slots__ = ("callback", "due_ms")
 
@@ -32,7 +32,7 @@ class Timer:
 
 
 class Clock:
-    """`mono_ms` is for waiting and never jumps; `wall_ms` is what records are stamped with."""
+    """`mono_ms` is for waiting and never jumps; `wall_ms` is for the timestamps of records."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Timer]] = []
@@ -71,7 +71,7 @@ class Clock:
 
     @contextlib.asynccontextmanager
     async def timeout(self, delay_ms: float) -> AsyncIterator[None]:
-        """As asyncio.timeout: what takes longer is cancelled, and TimeoutError comes out of it."""
+        """Like asyncio.timeout: work that takes longer is cancelled, and TimeoutError is raised."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(None) as patience:
             timer = self.call_later(delay_ms, lambda: patience.reschedule(loop.time()))
@@ -88,7 +88,7 @@ class Clock:
             self._wake_up = None
 
     def _sweep(self) -> None:
-        """Drops what was cancelled: a timer that was set for next month would wait for its time."""
+        """Drops cancelled timers: one that was set for next month would stay for as long."""
         self._heap = [entry for entry in self._heap if entry[2].callback is not None]
         heapq.heapify(self._heap)
         self._sweep_at = max(2 * len(self._heap), _SWEEP_AT_MIN)
@@ -112,14 +112,14 @@ class Clock:
                 if callback is not None:
                     apart(_log, "a timer", callback)
                     if slices.is_over:
-                        # Others have a turn before the rest.
+                        # Other callbacks run before the rest.
                         break
         finally:
             self._schedule()
 
 
 class ShiftedClock(Clock):
-    """A clock that tests can move ahead of the real one; `ahead_ms` says how far it is."""
+    """A clock that tests can move ahead of the real one, by `ahead_ms`."""
 
     def __init__(self, ahead_ms: int = 0) -> None:
         super().__init__()

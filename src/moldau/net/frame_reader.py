@@ -1,10 +1,10 @@
-"""Cutting frames out of what a socket delivers, without copying more than a frame's first part.
+"""Cuts frames out of what a socket delivers, without copying more than a frame's first part.
 
 Connections read into a scratch buffer; those of a listener share one, so that an idle connection
-owns no memory. What is not cut before the next read moves out of it. A frame that is not complete
-gets a buffer of its own, which grows with what arrives, never with what a length merely announces;
-a large one is taken from the kernel, whose pages cost nothing until they are written to, so that no
-growth ever has to clear or copy much.
+owns no memory. What is not cut before the next read moves out of it. An incomplete frame gets a
+buffer of its own, which grows with what arrives, never with what a length merely announces; a large
+one is mapped from the kernel, whose pages cost nothing until they are written to, so that growing
+never has to clear or copy much.
 """
 
 import mmap
@@ -15,7 +15,7 @@ from moldau.protocol.wire.frame import LENGTH_BYTES
 
 SCRATCH_BYTES = 256 * 1024
 READ_BYTES_MAX = 1024 * 1024
-"""Of one read into a frame's own buffer: a longer one would keep the event loop from others."""
+"""For one read into a frame's own buffer: a longer one would block the event loop."""
 _LENGTH = Struct(">i")
 _FIRST_BYTES = 4 * 1024
 _COPIED_BYTES_MAX = 1024 * 1024
@@ -29,10 +29,10 @@ _NOTHING = memoryview(b"")
 
 
 class FrameReader:
-    """One connection's incoming side. `buffer` is where the socket writes next, `received` says how
-    much it wrote, and `next_frame` gives the frames that are whole. They are views: of the scratch
-    buffer, to be used or copied before the next read (`is_shared`), or of a buffer that nobody
-    writes to any more. Whoever stops before the last frame calls `keep`.
+    """One connection's incoming side. `buffer` is where the socket writes next, `received` reports
+    how much it wrote, and `next_frame` returns the complete frames. They are views: of the
+    scratch buffer, to be used or copied before the next read (`is_shared`), or of a buffer that
+    is never written to again. A caller that stops before the last frame calls `keep`.
     """
 
     __slots__ = (
@@ -43,13 +43,13 @@ class FrameReader:
     def __init__(self, scratch: memoryview, frame_bytes_max: int) -> None:
         self._scratch = scratch
         self._frame_bytes_max = frame_bytes_max
-        # Whole frames, and the beginning of one behind them; cut up to _start.
+        # Complete frames, and the beginning of one after them; cut up to _start.
         self._stretch = _NOTHING
         self._start = 0
         self._is_scratch = False
         self.is_shared = False
         """Whether the latest frame lies in the scratch buffer."""
-        # A frame that outgrew the scratch buffer. Only once the stretch before it is cut.
+        # A frame that outgrew the scratch buffer; used once the stretch before it is cut.
         self._own: bytearray | mmap.mmap | None = None
         self._filled = 0
         self._wanted = LENGTH_BYTES
@@ -57,12 +57,12 @@ class FrameReader:
 
     @property
     def pending_bytes(self) -> int:
-        """What has arrived of a frame that is not complete."""
+        """Bytes that have arrived of an incomplete frame."""
         return self._filled
 
     @property
     def unfinished_bytes(self) -> int:
-        """The memory that a frame takes that is not complete."""
+        """The memory of an incomplete frame."""
         own = self._own
         if own is None:
             return 0
@@ -70,12 +70,12 @@ class FrameReader:
 
     @property
     def wanted_bytes(self) -> int:
-        """What is still to come of it."""
+        """Missing bytes of an incomplete frame."""
         return self._wanted - self._filled
 
     @property
     def waiting_bytes(self) -> int:
-        """What has arrived and is not cut."""
+        """Bytes that have arrived and are not cut."""
         waiting = len(self._stretch) - self._start
         return waiting if self._whole is None else waiting + len(self._whole)
 
@@ -88,8 +88,8 @@ class FrameReader:
         return memoryview(own)[self._filled : self._filled + bytes_max]
 
     def only_frame(self, count: int) -> memoryview | None:
-        """Instead of `received`, and the usual case: what has arrived, if it is exactly one frame
-        and nothing waits before it.
+        """Replaces `received` in the usual case: returns what has arrived, if it is exactly one
+        frame and nothing waits before it.
         """
         size = count - LENGTH_BYTES
         if self._own is not None or self._stretch or self._whole is not None or size < 0:
@@ -120,7 +120,7 @@ class FrameReader:
         self._forget_own()
 
     def next_frame(self) -> memoryview | None:
-        """None if nothing is whole. Raises MalformedRequestError behind the last good one."""
+        """None if no frame is complete. Raises MalformedRequestError after the last good one."""
         whole = self._whole
         if whole is not None:
             self._whole, self.is_shared = None, False
@@ -146,7 +146,7 @@ class FrameReader:
         return stretch[first : first + size]
 
     def keep(self) -> None:
-        """What is not cut leaves the scratch buffer, which the next read overwrites."""
+        """Moves what is not cut out of the scratch buffer, which the next read overwrites."""
         if self._is_scratch:
             rest = self._stretch[self._start :]
             self._stretch = memoryview(bytes(rest)) if rest else _NOTHING
@@ -171,7 +171,7 @@ class FrameReader:
 
 
 def _room_for(wanted: int, filled: int) -> bytearray | mmap.mmap:
-    """More than is filled, as far as that justifies it."""
+    """Room for more than is filled, in proportion to it."""
     if wanted <= min(max(8 * filled, _FIRST_BYTES), _PLAIN_BYTES_MAX):
         return bytearray(wanted)
     if 4 * filled < _COPIED_BYTES_MAX:
@@ -188,4 +188,4 @@ def _what_it_is(head: bytes, frame_bytes_max: int) -> str:
     if head[0] == 0x16 and head[1] == 0x03:
         return "this is a TLS handshake, and the listener is not a TLS one"
     size = int.from_bytes(head, "big", signed=True)
-    return f"a frame of {size} bytes; no more than {frame_bytes_max} are taken"
+    return f"a frame of {size} bytes; no more than {frame_bytes_max} are accepted"

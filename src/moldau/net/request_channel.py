@@ -1,6 +1,6 @@
-"""One connection to a Kafka node, seen by the side that asks. Requests are pipelined; an answer is
-given only to the request that it answers. An answer that is late, or that nobody asked for, ends
-the connection: everything still waiting then fails with ChannelError, whose text names the node.
+"""The client side of one connection to a Kafka node. Requests are pipelined; a response is
+delivered only to its own request. A late or unexpected response ends the connection: all waiting
+requests then fail with ChannelError, whose text names the node.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 _TLS_ALERT = b"\x15\x03"
 _HTTP = b"HTTP"
-# Longer answers are read straight into buffers of their own.
+# Longer responses are read straight into buffers of their own.
 _SCRATCH_BYTES = 16 * 1024
 
 
@@ -41,7 +41,7 @@ class ChannelError(MoldauError):
 
 
 class UntrustedError(ChannelError):
-    """TLS was not agreed on: one side does not trust the other. It does not pass by itself."""
+    """The TLS handshake failed: one side does not trust the other. Retrying does not help."""
 
 
 class Address(NamedTuple):
@@ -63,7 +63,7 @@ class ChannelOptions:
 
 
 class _Call:
-    """Called with an answer at once, where a future would tell in the loop's next turn."""
+    """Called with a response at once, where a future would wait for the loop's next turn."""
 
     __slots__ = ("_loop", "_then")
 
@@ -78,7 +78,7 @@ class _Call:
         try:
             self._then(answer)
         except Exception:  # noqa: BLE001 - the connection is not to blame
-            _log.exception("an answer could not be dealt with")
+            _log.exception("the callback of a response failed")
 
     def set_exception(self, error: ChannelError) -> None:
         # Not at once: the connection is just being taken down.
@@ -111,16 +111,16 @@ class RequestChannel(asyncio.BufferedProtocol):
         self._watchdog: Timer | None = None
         self._is_held = False
         self.used_ms = clock.mono_ms()
-        """When it last sent or got something."""
+        """When it last sent or received something."""
 
     @classmethod
     async def open(
         cls, address: Address, clock: Clock, options: ChannelOptions | None = None
     ) -> "RequestChannel":
-        """Tries every address that the name stands for, one after the other."""
+        """Tries every address of the host name, one after the other."""
         chosen = options or ChannelOptions()
         loop = asyncio.get_running_loop()
-        problem = "the name stands for no address"
+        problem = "the name has no address"
         try:
             async with asyncio.timeout(chosen.connect_timeout_ms / 1000):
                 for family, _, _, _, place in await _places(loop, address):
@@ -140,7 +140,7 @@ class RequestChannel(asyncio.BufferedProtocol):
                     except OSError as error:
                         problem = _connect_problem(error)
                         if chosen.tls is not None and isinstance(error, ConnectionResetError):
-                            problem = "it hung up instead of speaking TLS"
+                            problem = "it closed the connection instead of speaking TLS"
                         continue
                     return channel
         except TimeoutError:
@@ -168,8 +168,8 @@ class RequestChannel(asyncio.BufferedProtocol):
         timeout_ms: float | None = None,
         is_urgent: bool = False,
     ) -> Answer:
-        """Waits for room in the pipeline, sends, and waits for the answer. What is urgent goes
-        through while all else is held.
+        """Waits for room in the pipeline, sends, and waits for the response. Urgent requests are
+        sent even while the channel is held.
         """
         await self._wait_for_room(is_urgent=is_urgent)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -193,8 +193,8 @@ class RequestChannel(asyncio.BufferedProtocol):
         version: int,
         then: "Callable[[Answer | ChannelError], None]",
     ) -> None:
-        """Sends at once. `then` is called once, with the answer or with what went wrong; it must
-        not raise. Whoever posts bounds how much is under way.
+        """Sends at once. `then` is called once, with the response or with the error; it must not
+        raise. The caller bounds the number of requests in flight.
         """
         call = _Call(asyncio.get_running_loop(), then)
         self._expect(self._send(request, version), call, answer_class, version, None)
@@ -213,8 +213,8 @@ class RequestChannel(asyncio.BufferedProtocol):
         self._watch(deadline_ms)
 
     async def tell(self, request: Message, version: int) -> None:
-        """For the one request that has no answer: Produce with acks=0. Waits until it is written:
-        nothing else tells that the other side keeps up.
+        """For the one request without a response: Produce with acks=0. Waits until it is written:
+        nothing else shows that the other side keeps up.
         """
         await self._wait_for_room()
         assert self._transport is not None
@@ -224,11 +224,11 @@ class RequestChannel(asyncio.BufferedProtocol):
             async with self._clock.timeout(self._options.request_timeout_ms):
                 await self._wait_for_room()
         except TimeoutError:
-            self._fail("what was sent is not taken in time")
+            self._fail("what was sent is not read in time")
             raise self._failure from None  # type: ignore[misc]
 
     def hold(self) -> None:
-        """Nothing but what is urgent is sent until `release`."""
+        """Sends only urgent requests until `release`."""
         self._is_held = True
 
     def release(self) -> None:
@@ -236,7 +236,7 @@ class RequestChannel(asyncio.BufferedProtocol):
         self._room.set()
 
     def drop(self, problem: str) -> None:
-        """Ends the connection; whoever waits is told the problem."""
+        """Ends the connection; waiting requests fail with `problem`."""
         self._fail(problem)
 
     async def close(self) -> None:
@@ -251,7 +251,7 @@ class RequestChannel(asyncio.BufferedProtocol):
             self._room.clear()
             await self._room.wait()
         if self._transport is not None and self._transport.is_closing():
-            # asyncio tells of a broken connection one turn later.
+            # asyncio reports a broken connection one turn later.
             self._fail("the connection was lost")
         if self._failure is not None:
             raise self._failure
@@ -276,15 +276,17 @@ class RequestChannel(asyncio.BufferedProtocol):
             if self._watchdog.due_ms <= deadline_ms:
                 return
             self._watchdog.cancel()
-        self._watchdog = self._clock.call_later(deadline_ms - self._clock.mono_ms(), self._look)
+        self._watchdog = self._clock.call_later(
+            deadline_ms - self._clock.mono_ms(), self._check_deadline
+        )
 
-    def _look(self) -> None:
+    def _check_deadline(self) -> None:
         if not self._waiting:
             return
         next_ms = min(waiting.deadline_ms for waiting in self._waiting.values())
         if next_ms <= self._clock.mono_ms():
-            # Answers come in order: behind a late one, all are late.
-            self._fail("no answer in time")
+            # Responses come in order: after a late one, all are late.
+            self._fail("no response in time")
         else:
             self._watch(next_ms)
 
@@ -308,7 +310,7 @@ class RequestChannel(asyncio.BufferedProtocol):
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is None:
-            raise MalformedRequestError(f"an answer to no request of ours ({correlation_id})")
+            raise MalformedRequestError(f"a response to no request of ours ({correlation_id})")
         self._answers += 1
         self._room.set()
         try:
@@ -325,7 +327,7 @@ class RequestChannel(asyncio.BufferedProtocol):
         if not waiting.answer.done():
             waiting.answer.set_result(answer)
 
-    # What asyncio calls.
+    # Called by asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.WriteTransport", transport)
@@ -346,7 +348,7 @@ class RequestChannel(asyncio.BufferedProtocol):
             frames = self._frames
             frames.received(nbytes)
             while (frame := frames.next_frame()) is not None:
-                # Answers keep what they were read from.
+                # Responses keep the buffer that they were read from.
                 self._take(memoryview(bytes(frame)) if frames.is_shared else frame)
         except MoldauError as error:
             self._fail(str(error))
@@ -360,17 +362,17 @@ class RequestChannel(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if isinstance(exc, ssl.SSLError):
-            # With TLS 1.3 a server looks at our certificate after the handshake.
+            # With TLS 1.3 a server checks the client's certificate after the handshake.
             self._fail(_tls_problem(exc), UntrustedError)
         elif self._answers == 1 and self._waiting:
-            # Anybody may ask ApiVersions, which comes first.
-            self._fail("the connection was lost at the first question; it may want SASL")
+            # Servers answer ApiVersions, the first request, to clients that are not authenticated.
+            self._fail("the connection was lost at the first request; it may require SASL")
         elif self._received_bytes:
             self._fail("the connection was lost")
         else:
             self._fail(
-                "closed the connection without an answer; it is no Kafka listener, or one that "
-                "wants TLS or SASL"
+                "closed the connection without a response; it is not a Kafka listener, or one that "
+                "requires TLS or SASL"
             )
         self._lost.set()
 
@@ -379,13 +381,13 @@ async def _places(loop: asyncio.AbstractEventLoop, address: Address) -> list[tup
     try:
         return await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
     except RuntimeError:
-        # The interpreter is ending and starts no thread for it any more; what is still to be sent
-        # may wait here.
+        # The interpreter is shutting down and starts no more threads; the last messages may block
+        # here.
         return socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
 
 
 def _stranger(first: bytes) -> str | None:
-    """Who answers instead of Kafka, if that can be told."""
+    """Names the protocol of a server that is not Kafka, if it is recognized."""
     if first.startswith(_TLS_ALERT):
         return "this port speaks TLS; plain connections are refused there"
     if first.startswith(_HTTP):
@@ -394,7 +396,7 @@ def _stranger(first: bytes) -> str | None:
 
 
 def _answered_version(frame: memoryview, waiting: _Waiting) -> int:
-    """A node that does not know our ApiVersions answers in version 0 (KIP-511)."""
+    """A node that does not know our version of ApiVersions answers in version 0 (KIP-511)."""
     if waiting.message_class.API_KEY == ApiKey.API_VERSIONS:
         start = 4 + response_header_version(waiting.message_class, waiting.version)
         if int.from_bytes(frame[start : start + 2], "big") == ErrorCode.UNSUPPORTED_VERSION:
@@ -409,7 +411,7 @@ def _tls_problem(error: ssl.SSLError) -> str:
     if "wrong version number" in reason or "record layer failure" in reason:
         return "this port does not speak TLS"
     if "certificate" in reason or "handshake failure" in reason:
-        return f"no TLS; it may want a certificate of ours: {reason}"
+        return f"no TLS; it may require a client certificate: {reason}"
     return f"no TLS: {reason}"
 
 

@@ -1,8 +1,8 @@
-"""Long work in slices: whoever works for more than a few milliseconds gives the event loop back in
-between, so that everybody else is served meanwhile.
+"""Long work in slices: work of more than a few milliseconds yields to the event loop in between, so
+that other requests are served meanwhile.
 
-State may change between two slices: work on something immutable (an image), or such that every item
-stands for itself. The time is the processor's, not the node's: `Clock` has nothing to do with it.
+State may change between two slices: work on something immutable (an image), or on items that are
+independent of each other. This is processor time, not the node's: `Clock` is not involved.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 SLICE_S = 0.002
 ITEMS_BETWEEN_LOOKS = 8
-"""A look at the time costs a tenth of what a small item does."""
+"""Reading the time costs a tenth of a small item."""
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -22,8 +22,8 @@ AnswerT = TypeVar("AnswerT")
 
 
 class _Line:
-    """Of all who wait for their next slice. Each turn of the loop has time for one of them: with a
-    slice for each, a turn would be as long as there are many.
+    """The queue of all work that waits for its next slice. Each turn of the loop has time for one
+    of them: with a slice for each, a turn would grow with their number.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class _Line:
     def _move(self) -> None:
         while self._waiting:
             turn = self._waiting.popleft()
-            # Cancelled if nobody wants the work any more.
+            # Cancelled if the work was cancelled.
             if not turn.done():
                 turn.set_result(None)
                 break
@@ -54,7 +54,7 @@ _lines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Line] = weakref.We
 
 
 async def others_first() -> None:
-    """Everybody else has a turn first, and so has long work that waits already."""
+    """Lets all other tasks run first, including long work that waits already."""
     loop = asyncio.get_running_loop()
     line = _lines.get(loop)
     if line is None:
@@ -75,12 +75,12 @@ class Slices:
         return time.perf_counter() >= self._ends_s
 
     async def next(self) -> None:
-        """Everybody else has a turn first."""
+        """Lets all other tasks run first."""
         await others_first()
         self.begin()
 
     def begin(self) -> None:
-        """The next one; others have had their turn."""
+        """Begins the next slice; other tasks have run."""
         self._ends_s = time.perf_counter() + SLICE_S
 
 
@@ -102,7 +102,7 @@ def in_slices(
 async def slices_of(work: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> list[ResultT]:
     """`[work(item) for item in items]`, of which the first slice is done at once."""
     results: list[ResultT] = []
-    await _go_on(work, iter(items), results)
+    await _work_off(work, iter(items), results)
     return results
 
 
@@ -113,11 +113,11 @@ async def _finished(
     finish: Callable[[list[ResultT]], AnswerT],
 ) -> AnswerT:
     await others_first()
-    await _go_on(work, left, results)
+    await _work_off(work, left, results)
     return finish(results)
 
 
-async def _go_on(
+async def _work_off(
     work: Callable[[ItemT], ResultT], left: Iterator[ItemT], results: list[ResultT]
 ) -> None:
     while not _is_done_in_slice(work, left, results):

@@ -1,4 +1,4 @@
-"""The owner of background tasks: it knows them all, says what became of them, and ends them."""
+"""The owner of background tasks: it knows them all, logs their failures, and ends them."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tasks:
-    """A task that fails is logged once and takes nobody with it. `close` ends them all."""
+    """A task that fails is logged once and does not affect others. `close` ends them all."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
@@ -23,7 +23,7 @@ class Tasks:
         *,
         expects: tuple[type[Exception], ...] = (),
     ) -> asyncio.Task[Any]:
-        """`expects`: failures that whoever waits for the task sees to, and nobody else must."""
+        """`expects`: failures that are handled where the task is awaited, and need no log line."""
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._running.add(task)
         task.add_done_callback(partial(self._ended, expects))
@@ -35,7 +35,7 @@ class Tasks:
         return len(self._running)
 
     async def wait(self) -> None:
-        """Until all have ended by themselves."""
+        """Waits until all have ended on their own."""
         while self._running:
             await asyncio.wait(self._running)
 

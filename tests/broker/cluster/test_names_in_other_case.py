@@ -1,5 +1,5 @@
-"""Topics whose names differ only in case, on a volume that takes such names for the same, as those
-of macOS do.
+"""Topics whose names differ only in case, on a volume that treats such names as the same, as the
+file systems of macOS do.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from moldau.storage.log.read import Isolation
 
 
 class CaselessDisk(DiskFileSystem):
-    """Below `root` a name is found in whatever case it was made."""
+    """Below `root` a name is found regardless of its case."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

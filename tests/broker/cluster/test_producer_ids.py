@@ -1,4 +1,4 @@
-"""Ids for idempotent producers, and what partitions remember of them."""
+"""Ids for idempotent producers, and the state that partitions keep about them."""
 
 import asyncio
 from pathlib import Path
@@ -20,7 +20,7 @@ from moldau.protocol.wire.schema import Message
 
 
 class Controller:
-    """Hands out blocks of three."""
+    """Allocates blocks of three."""
 
     def __init__(self) -> None:
         self.requests: list[AllocateProducerIdsRequest] = []
@@ -46,7 +46,7 @@ async def test_ids_are_unique_and_come_in_blocks() -> None:
     assert [(r.broker_id, r.broker_epoch) for r in controller.requests] == [(7, 42)] * 3
 
 
-async def test_without_a_controller_clients_are_asked_to_try_again() -> None:
+async def test_without_a_controller_clients_get_a_retriable_error() -> None:
     controller = Controller()
     controller.refusal = ErrorCode.STALE_BROKER_EPOCH
     ids = ProducerIds(7, controller, lambda: 42)
@@ -57,7 +57,7 @@ async def test_without_a_controller_clients_are_asked_to_try_again() -> None:
     assert await ids.next() == 2000
 
 
-async def test_partitions_tell_who_writes_to_them(tmp_path: Path) -> None:
+async def test_partitions_describe_their_producers(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         partition = node.replicas.lookup("orders", 0)

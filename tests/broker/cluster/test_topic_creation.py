@@ -1,4 +1,4 @@
-"""What the log says about topics that could not be made."""
+"""Log lines about topics that could not be created."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ FACTORS = {
     "__transaction_state": "transaction.state.log.replication.factor",
     "__share_group_state": "share.coordinator.state.topic.replication.factor",
 }
-# What a file without them says.
+# The default of properties files.
 DEFAULT_FACTOR = "3"
 
 
@@ -35,7 +35,7 @@ async def test_an_internal_topic_without_its_replicas_names_the_setting(
     assert line.endswith(f" A cluster of one node needs {FACTORS[topic]}=1.")
 
 
-async def test_topics_with_one_reason_share_a_line_and_it_is_told_whole(
+async def test_topics_with_one_reason_share_a_line_with_the_whole_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = ["n" * 249, *(f"topic-{number}" for number in range(9))]

@@ -34,7 +34,7 @@ def create(*names: str, partitions: int = 1) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=topics)
 
 
-async def test_a_new_cluster_begins_with_what_the_format_wrote(tmp_path: Path) -> None:
+async def test_a_new_cluster_begins_with_the_records_of_the_format(tmp_path: Path) -> None:
     async with bench(tmp_path / "data", registers=False) as node:
         await node.quorum.wait_committed(node.quorum.last_offset)
         assert node.image.metadata_version == 30
@@ -78,14 +78,16 @@ async def test_decisions_made_at_once_see_each_other(tmp_path: Path) -> None:
 
 
 async def test_a_large_request_does_not_keep_others_from_deciding(tmp_path: Path) -> None:
-    """It is decided in a thread. What is decided here meanwhile stands, and it is decided again."""
+    """It is decided in a thread. A decision made here meanwhile stands, and the first one is
+    retried.
+    """
     async with bench(tmp_path / "data") as node:
         for attempt in range(20):
             taken = f"taken-{attempt}"
             names = [f"large-{attempt}-{number}" for number in range(300)]
             large = asyncio.ensure_future(node.ask(create(taken, *names)))
             await asyncio.sleep(0)
-            # The thread has begun. This is nearly always decided before it can be done.
+            # The thread has begun. This decision is nearly always made before its own.
             (small,) = (await node.ask(create(taken))).topics
             codes = {each.name: each.error_code for each in (await large).topics}
             both = {small.error_code, codes.pop(taken)}
@@ -129,7 +131,7 @@ async def test_a_clean_restart_keeps_the_lead_without_doubt(tmp_path: Path) -> N
 
 
 async def test_a_killed_node_registers_again_at_once(tmp_path: Path) -> None:
-    """Kafka makes it wait for the session of its former self, nine seconds by default."""
+    """Kafka makes it wait for the session of its previous incarnation, nine seconds by default."""
     path = tmp_path / "data"
     async with bench(path) as node:
         await node.ask(create("t"))
@@ -155,7 +157,7 @@ async def test_a_broker_that_falls_silent_is_fenced(tmp_path: Path) -> None:
 
 
 async def turns(node: Bench) -> None:
-    """Time for timers that are due, and for heartbeats to be answered."""
+    """Time for due timers, and for the responses to heartbeats."""
     for _ in range(10):
         await asyncio.sleep(0)
     await node.quorum.wait_committed(node.quorum.last_offset)
@@ -171,7 +173,7 @@ async def test_heartbeats_keep_the_session(tmp_path: Path) -> None:
 
 
 async def test_brokers_are_not_blamed_for_our_own_absence(tmp_path: Path) -> None:
-    """Whoever keeps the event loop busy keeps heartbeats from being heard."""
+    """A blocked event loop delays heartbeats."""
     async with bench(tmp_path / "data", SHORT_SESSION) as node:
         for _ in range(5):
             node.clock.advance(20_000)
@@ -199,7 +201,7 @@ async def test_a_closed_controller_decides_nothing(tmp_path: Path) -> None:
 
 
 @proves("request.timeout.ms")
-async def test_nobody_waits_for_ever_for_a_controller(tmp_path: Path) -> None:
+async def test_no_request_waits_for_ever_for_a_controller(tmp_path: Path) -> None:
     async with bench(tmp_path / "data", {"request.timeout.ms": "30"}) as node:
         await node.lifecycle.close()
         node.controller.close()
@@ -208,8 +210,8 @@ async def test_nobody_waits_for_ever_for_a_controller(tmp_path: Path) -> None:
         assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 
-async def test_whoever_has_no_time_gets_nothing_done(tmp_path: Path) -> None:
-    """As in Kafka, whose controller looks at the deadline first."""
+async def test_a_request_without_time_changes_nothing(tmp_path: Path) -> None:
+    """As in Kafka, whose controller checks the deadline first."""
     async with bench(tmp_path / "data") as node:
         for timeout_ms in (0, -1):
             request = create("t", "u")
@@ -220,7 +222,7 @@ async def test_whoever_has_no_time_gets_nothing_done(tmp_path: Path) -> None:
         assert node.controller.image.topic("t") is None
 
 
-async def test_an_answer_does_not_wait_longer_than_asked_and_the_change_is_made(
+async def test_a_response_waits_no_longer_than_requested_and_the_change_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_free = threading.Event()
@@ -242,12 +244,12 @@ async def test_an_answer_does_not_wait_longer_than_asked_and_the_change_is_made(
         answer = await waiting
         is_free.set()
         assert answer.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
-        assert "it may still be" in answer.topics[0].error_message
+        assert "it may still happen" in answer.topics[0].error_message
         assert (await node.ask(create("t"))).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         assert node.image.topic("t") is not None
 
 
-async def test_a_registration_that_nobody_answers_ends(tmp_path: Path) -> None:
+async def test_a_registration_without_a_response_ends(tmp_path: Path) -> None:
     async with bench(tmp_path / "data", registers=False) as node:
         node.controller.close()
         start = asyncio.ensure_future(node.lifecycle.start())
@@ -260,7 +262,7 @@ async def test_a_registration_that_nobody_answers_ends(tmp_path: Path) -> None:
 
 
 @proves("initial.broker.registration.timeout.ms")
-async def test_a_registration_is_waited_for_as_long_as_the_settings_say(tmp_path: Path) -> None:
+async def test_the_wait_for_a_registration_follows_the_settings(tmp_path: Path) -> None:
     settings = {"initial.broker.registration.timeout.ms": "5000"}
     async with bench(tmp_path / "data", settings, registers=False) as node:
         node.controller.close()
@@ -293,7 +295,7 @@ async def test_a_registration_that_is_refused_for_good_ends_at_once(tmp_path: Pa
         assert refused.value.code is ErrorCode.INVALID_REGISTRATION
 
 
-async def test_a_broker_that_was_unregistered_says_so_and_stops_without_waiting(
+async def test_an_unregistered_broker_logs_it_and_stops_without_waiting(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with bench(tmp_path / "data") as node:
@@ -301,7 +303,7 @@ async def test_a_broker_that_was_unregistered_says_so_and_stops_without_waiting(
         with pytest.raises(KafkaError) as refused:
             await node.lifecycle.leave(30_000)
         assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
-        assert "it was unregistered, start it again to have it back" in caplog.text
+        assert "it was unregistered, restart it to register it again" in caplog.text
 
 
 async def test_a_failed_disk_ends_the_wait_for_an_answer(tmp_path: Path) -> None:
@@ -314,7 +316,9 @@ async def test_a_failed_disk_ends_the_wait_for_an_answer(tmp_path: Path) -> None
         assert [topic.error_code for topic in answer.topics] == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
-async def test_a_broker_tells_its_directories_when_they_can_be_known(tmp_path: Path) -> None:
+async def test_a_broker_reports_its_directories_once_the_metadata_supports_them(
+    tmp_path: Path,
+) -> None:
     path, settings = tmp_path / "data", {"broker.heartbeat.interval.ms": "100"}
     voters = {"controller.quorum.voters": "1@127.0.0.1:9093"}
     static = {**settings, **voters, "controller.quorum.bootstrap.servers": ""}
@@ -344,7 +348,7 @@ async def test_static_voters_are_raised_with_a_release(tmp_path: Path) -> None:
     static = {**voters, "controller.quorum.bootstrap.servers": ""}
     options = FormatOptions(cluster_id=CLUSTER, release_version="4.0")
     format_node(DiskFileSystem(), config_for(path, static), options, 1)
-    asked = UpdateFeaturesRequest(
+    requested = UpdateFeaturesRequest(
         feature_updates=[
             FeatureUpdateKey(feature="kraft.version", max_version_level=1),
             FeatureUpdateKey(feature="metadata.version", max_version_level=30),
@@ -352,17 +356,17 @@ async def test_static_voters_are_raised_with_a_release(tmp_path: Path) -> None:
     )
     async with bench(path, static) as node:
         assert node.quorum.kraft_version == 0
-        assert (await node.ask(asked)).error_code == ErrorCode.NONE
+        assert (await node.ask(requested)).error_code == ErrorCode.NONE
         await node.ask(create("orders"))
         node.check()
     async with bench(path, static, incarnation=2) as node:
         assert (node.quorum.kraft_version, node.image.metadata_version) == (1, 30)
         assert "orders" in node.image.topics
-        assert (await node.ask(asked)).error_code == ErrorCode.NONE
+        assert (await node.ask(requested)).error_code == ErrorCode.NONE
         node.check()
 
 
-async def test_a_disk_that_fills_up_within_a_decision_leaves_what_is_written() -> None:
+async def test_a_disk_that_fills_up_within_a_decision_keeps_what_is_written() -> None:
     """Fencing a broker with many partitions takes several batches."""
     disk = SimulatedDisk()
     async with bench(Path("/data"), filesystem=disk) as node:

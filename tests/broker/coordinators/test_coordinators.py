@@ -1,4 +1,4 @@
-"""Groups over real logs: what is answered is durable, what is led elsewhere is refused."""
+"""Groups over real logs: responses are durable, and groups that are led elsewhere are refused."""
 
 import asyncio
 from itertools import pairwise
@@ -115,7 +115,7 @@ async def test_others_have_their_turn_between_the_shards_that_are_loaded(tmp_pat
         assert max(after - before for before, after in pairwise(loaded)) == 1
 
 
-async def test_nobody_waits_for_a_shard_that_is_not_loaded_any_more(tmp_path: Path) -> None:
+async def test_no_request_waits_for_an_unloaded_shard(tmp_path: Path) -> None:
     async with running_groups(tmp_path) as node:
         assert await node.commit_offset("g", 1) == ErrorCode.NONE
         await node.restart()
@@ -201,7 +201,7 @@ async def test_a_log_that_refuses_leaves_no_trace(tmp_path: Path) -> None:
         assert (await node.sync("g", again, mine=bytes(300))).error_code == 0
 
 
-async def test_nobody_is_told_before_the_commit_and_nobody_waits_for_ever(tmp_path: Path) -> None:
+async def test_responses_wait_for_the_commit_but_not_for_ever(tmp_path: Path) -> None:
     async with running_groups(tmp_path) as node:
         node.delete_topic(OFFSETS_TOPIC_NUMBER)
         # The other replica never fetches, so nothing is ever committed.
@@ -222,7 +222,9 @@ def _fetch_all(group: str) -> OffsetFetchRequest:
 
 @proves("offsets.topic.compression.codec")
 @pytest.mark.parametrize("codec", list(Compression))
-async def test_records_are_packed_as_the_settings_say(tmp_path: Path, codec: Compression) -> None:
+async def test_records_are_packed_according_to_the_settings(
+    tmp_path: Path, codec: Compression
+) -> None:
     settings = {"offsets.topic.compression.codec": str(codec.value)}
     async with running_groups(tmp_path, settings=settings) as node:
         assert await node.commit_offset("g", 5) == ErrorCode.NONE
@@ -234,10 +236,10 @@ async def test_records_are_packed_as_the_settings_say(tmp_path: Path, codec: Com
         assert await node.fetch_offset("g") == 5
 
 
-async def test_offsets_that_nobody_uses_expire(tmp_path: Path) -> None:
+async def test_unused_offsets_expire(tmp_path: Path) -> None:
     settings = {"offsets.retention.minutes": "60", "offsets.retention.check.interval.ms": "60000"}
     async with running_groups(tmp_path, settings=settings) as node:
-        # More groups in one shard than are looked at in one turn.
+        # More groups in one shard than are checked in one turn.
         names = [f"g{number}" for number in range(5 * EXPIRY_GROUPS_MAX)]
         names = [name for name in names if node.groups.partition_for(name) == 0]
         assert len(names) > EXPIRY_GROUPS_MAX
@@ -256,7 +258,7 @@ async def test_offsets_that_nobody_uses_expire(tmp_path: Path) -> None:
 
 
 @proves("group.coordinator.append.linger.ms")
-async def test_commits_linger_as_long_as_the_settings_say(tmp_path: Path) -> None:
+async def test_commits_linger_according_to_the_settings(tmp_path: Path) -> None:
     settings = {"group.coordinator.append.linger.ms": "50000"}
     async with running_groups(tmp_path, settings=settings) as node:
         commit = asyncio.ensure_future(node.commit_offset("g", 5))

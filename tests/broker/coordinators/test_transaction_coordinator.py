@@ -1,5 +1,5 @@
-"""The transaction coordinator of a whole node, asked over the network in the versions of its
-clients: who may do what, what a restart leaves, what time ends.
+"""The transaction coordinator of a whole node, over the network, in the versions of its clients:
+permissions, state after a restart, expiry.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ INITS: list[tuple[dict[str, Any], ErrorCode]] = [
 ]
 
 
-async def test_a_producer_gets_an_id_if_it_asks_properly(tmp_path: Path) -> None:
+async def test_a_valid_request_for_a_producer_id_gets_one(tmp_path: Path) -> None:
     async with transaction_node(tmp_path, transaction_max_timeout_ms="50000") as node:
         for fields, code in INITS:
             answer = await node.init(**({"timeout_ms": 1_000} | fields))
@@ -76,7 +76,7 @@ async def test_a_producer_gets_an_id_if_it_asks_properly(tmp_path: Path) -> None
                 assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
 
 
-async def test_a_fenced_producer_hears_it_in_the_words_of_its_version(tmp_path: Path) -> None:
+async def test_a_fenced_producer_gets_the_error_code_of_its_version(tmp_path: Path) -> None:
     async with transaction_node(tmp_path) as node:
         producer_id, epoch = await node.begun()
         await node.begun()
@@ -105,7 +105,7 @@ async def test_a_fenced_producer_hears_it_in_the_words_of_its_version(tmp_path: 
             assert (await node.ask(request, version)).error_code == code
 
 
-async def test_a_producer_goes_on_with_the_next_epoch(tmp_path: Path) -> None:
+async def test_a_producer_continues_with_the_next_epoch(tmp_path: Path) -> None:
     async with transaction_node(tmp_path) as node:
         producer_id, epoch = await node.begun()
         for _ in range(2):
@@ -113,7 +113,7 @@ async def test_a_producer_goes_on_with_the_next_epoch(tmp_path: Path) -> None:
             assert (answer.producer_id, answer.producer_epoch) == (producer_id, epoch + 1)
 
 
-async def test_two_phase_commit_is_not_served_unless_asked_for(tmp_path: Path) -> None:
+async def test_two_phase_commit_is_not_served_unless_it_is_enabled(tmp_path: Path) -> None:
     async with transaction_node(tmp_path) as node:
         answer = await node.ask(ApiVersionsRequest(), 0)
         served = {each.api_key: each for each in answer.api_keys}
@@ -124,9 +124,7 @@ async def test_two_phase_commit_is_not_served_unless_asked_for(tmp_path: Path) -
 
 @proves("unstable.api.versions.enable", "transaction.two.phase.commit.enable")
 @pytest.mark.parametrize("is_enabled", [True, False])
-async def test_who_asks_for_unstable_versions_gets_kafkas_rules(
-    is_enabled: bool, tmp_path: Path
-) -> None:
+async def test_unstable_versions_follow_kafkas_rules(is_enabled: bool, tmp_path: Path) -> None:
     settings = {
         "unstable_api_versions_enable": "true",
         "transaction_two_phase_commit_enable": str(is_enabled).lower(),
@@ -178,12 +176,12 @@ async def test_clients_may_not_add_internal_topics(tmp_path: Path) -> None:
         assert await node.add(me, 0, topic=TRANSACTION_STATE, version=BROKERS_ADD) == {0: NONE}
 
 
-async def test_brokers_ask_for_many_transactions_at_once(tmp_path: Path) -> None:
+async def test_a_broker_verifies_many_transactions_at_once(tmp_path: Path) -> None:
     async with transaction_node(tmp_path) as node:
         producers = {name: await node.begun(name) for name in ("a", "b", "c")}
         topics = [AddPartitionsToTxnTopic(name="t", partitions=[0, 1])]
 
-        def asked(name: str, **fields: Any) -> AddPartitionsToTxnTransaction:
+        def requested(name: str, **fields: Any) -> AddPartitionsToTxnTransaction:
             producer_id, epoch = producers.get(name, (1, 0))
             return AddPartitionsToTxnTransaction(
                 transactional_id=name,
@@ -193,7 +191,13 @@ async def test_brokers_ask_for_many_transactions_at_once(tmp_path: Path) -> None
                 **fields,
             )
 
-        transactions = [asked("a"), asked("b", verify_only=True), asked("c"), asked("?"), asked("")]
+        transactions = [
+            requested("a"),
+            requested("b", verify_only=True),
+            requested("c"),
+            requested("?"),
+            requested(""),
+        ]
         request = AddPartitionsToTxnRequest(transactions=transactions)
         answer = await node.ask(request, BROKERS_ADD)
         assert {
@@ -261,7 +265,7 @@ async def test_every_version_ends_a_transaction(commits: bool, tmp_path: Path) -
             ends = [node.end_offset(index) for index in (0, 1, 2)]
             assert ends == [2 * version + 2, version + 1, 0]
             assert [node.stable_offset(index) for index in (0, 1, 2)] == ends
-            # The same end again: from version 5 on with the epoch that it was asked with.
+            # The same end again: from version 5 on with the epoch of the first request.
             again = await node.end(me, commits=commits, version=version)
             assert again.error_code == 0
             assert (again.producer_id, again.producer_epoch) == expected
@@ -275,7 +279,7 @@ async def test_an_unknown_id_cannot_end(tmp_path: Path) -> None:
         assert empty.error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_who_asks_while_markers_are_written_is_told_to_come_again(tmp_path: Path) -> None:
+async def test_requests_while_markers_are_written_get_a_retriable_error(tmp_path: Path) -> None:
     async with transaction_node(tmp_path) as node:
         me = await node.begun()
         await node.add(me, 0)
@@ -330,7 +334,7 @@ async def test_the_coordinator_is_found(tmp_path: Path) -> None:
             assert found == [here, here]
 
 
-async def test_its_topic_is_as_the_settings_say(tmp_path: Path) -> None:
+async def test_its_topic_follows_the_settings(tmp_path: Path) -> None:
     settings = {"transaction_state_log_segment_bytes": str(1 << 20)}
     async with transaction_node(tmp_path, **settings) as node:
         image = node.node.services.image

@@ -1,5 +1,5 @@
-"""The coordinator of transactions comes and goes with the leadership of its partitions: what is in
-the log counts, what was under way in memory does not.
+"""The coordinator of transactions follows the leadership of its partitions: the state in the log
+counts, the state in memory does not.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class CoordinatorNode(MarkerNode):
         return await self.transactions.end_transaction(request, 5)
 
     def lead(self, name: str, leader: int = 1) -> None:
-        """A leader epoch begins: here, or with -1 nowhere."""
+        """A leader epoch begins: on `leader`, or without one if it is -1."""
         index = self.transactions.partition_for(name)
         self.change_partition(NUMBER, index, leader=leader)
 
@@ -100,7 +100,7 @@ async def running_coordinator(path: Path) -> AsyncIterator[CoordinatorNode]:
 
 
 def other_id(node: CoordinatorNode, name: str) -> str:
-    """One of the other partition."""
+    """A transactional id of the other partition."""
     index = node.transactions.partition_for(name)
     names = (f"{name}-{number}" for number in range(50))
     return next(each for each in names if node.transactions.partition_for(each) != index)
@@ -125,7 +125,7 @@ async def test_a_shard_that_is_led_elsewhere_refuses_and_is_loaded_again(tmp_pat
         assert (answer.error_code, answer.producer_epoch) == (0, 1)
 
 
-async def test_who_waits_when_the_leadership_goes_is_told_and_the_log_decides(
+async def test_waiting_requests_get_an_error_when_leadership_is_lost_and_the_log_decides(
     tmp_path: Path,
 ) -> None:
     async with running_coordinator(tmp_path) as node:

@@ -1,4 +1,6 @@
-"""Markers on their way to partitions: each gets its own, whatever is in the way, or is no more."""
+"""Markers on their way to partitions: each partition gets its own, despite all faults, unless it is
+deleted.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -26,7 +28,7 @@ NEXT_TRY_MS = RETRY_DELAY_MS_MAX + 1
 
 
 def answering(code: int) -> Callable[[WriteTxnMarkersRequest], WriteTxnMarkersResponse]:
-    """The same to everything that is asked."""
+    """The same response to every request."""
 
     def answer(request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         return WriteTxnMarkersResponse(
@@ -54,7 +56,7 @@ def answering(code: int) -> Callable[[WriteTxnMarkersRequest], WriteTxnMarkersRe
 
 
 async def tried(node: MarkerNode, times: int) -> None:
-    """Moves the clock until the request was sent so often and its answer is dealt with."""
+    """Moves the clock until the request was sent `times` times and its response is processed."""
     await settled()
     while len(node.requests) < times:
         node.clock.advance(NEXT_TRY_MS)
@@ -62,7 +64,7 @@ async def tried(node: MarkerNode, times: int) -> None:
 
 
 async def settled() -> None:
-    """What is ready to run has run."""
+    """Returns after all callbacks that are ready have run."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -121,7 +123,7 @@ async def test_a_transaction_without_partitions_is_done_after_its_turn(tmp_path:
         31_000,
     ],
 )
-async def test_what_may_pass_is_tried_again_until_it_has(tmp_path: Path, code: int) -> None:
+async def test_transient_errors_are_retried_until_they_pass(tmp_path: Path, code: int) -> None:
     async with running_markers(tmp_path) as node:
         node.write("t", 0)
         node.answers += [answering(code)] * 3
@@ -132,7 +134,7 @@ async def test_what_may_pass_is_tried_again_until_it_has(tmp_path: Path, code: i
         assert not node.is_open("t", 0)
 
 
-async def test_only_what_lacks_its_marker_is_sent_again(tmp_path: Path) -> None:
+async def test_only_missing_markers_are_sent_again(tmp_path: Path) -> None:
     async with running_markers(tmp_path) as node:
         node.create_topic("x", number=2, partitions=2)
         node.change_partition(number=2, index=1, leader=NO_LEADER)
@@ -144,7 +146,7 @@ async def test_only_what_lacks_its_marker_is_sent_again(tmp_path: Path) -> None:
         assert asked_of(node.requests[0]) == ["7 t-0", "7 x-0"]
         node.clock.advance(NEXT_TRY_MS)
         await settled()
-        assert len(node.requests) == 1, "nobody leads it yet"
+        assert len(node.requests) == 1, "it has no leader yet"
         node.change_partition(number=2, index=1, leader=1)
         await tried(node, 2)
         assert asked_of(node.requests[1]) == ["7 x-1"]
@@ -185,7 +187,7 @@ async def test_partitions_of_deleted_topics_need_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED]
 )
-async def test_who_is_fenced_stops(tmp_path: Path, code: ErrorCode) -> None:
+async def test_a_fenced_coordinator_stops(tmp_path: Path, code: ErrorCode) -> None:
     async with running_markers(tmp_path) as node:
         node.answers.append(answering(code))
         assert await node.send(("t", 0), ("t", 1)) is code
@@ -195,7 +197,7 @@ async def test_who_is_fenced_stops(tmp_path: Path, code: ErrorCode) -> None:
         assert len(node.markers) == 0
 
 
-async def test_a_real_fence_is_heard_of(tmp_path: Path) -> None:
+async def test_a_real_fence_is_reported(tmp_path: Path) -> None:
     async with running_markers(tmp_path) as node:
         node.write("t", 0)
         await node.end(("t", 0), coordinator_epoch=9)
@@ -236,7 +238,7 @@ async def test_an_answer_that_leaves_something_out_is_not_taken_for_a_success(
         assert await done is ErrorCode.NONE
 
 
-async def test_a_broker_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
+async def test_a_broker_that_does_not_respond_is_retried(tmp_path: Path) -> None:
     async with running_markers(tmp_path) as node:
         silence: asyncio.Future[WriteTxnMarkersResponse] = asyncio.Future()
         node.answers.append(lambda _: silence)
@@ -249,7 +251,7 @@ async def test_a_broker_that_does_not_answer_is_asked_again(tmp_path: Path) -> N
         assert await done is ErrorCode.NONE
 
 
-async def test_a_handler_that_breaks_down_is_asked_again(
+async def test_a_failing_handler_is_retried(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_markers(tmp_path) as node:
@@ -264,7 +266,7 @@ async def test_a_handler_that_breaks_down_is_asked_again(
         assert "WRITE_TXN_MARKERS failed unexpectedly" in caplog.text
 
 
-async def test_what_is_coordinated_elsewhere_is_not_heard_of_again(tmp_path: Path) -> None:
+async def test_nothing_is_reported_for_partitions_coordinated_elsewhere(tmp_path: Path) -> None:
     async with running_markers(tmp_path) as node:
         node.create_topic("__transaction_state", number=201, partitions=50)
         gate: asyncio.Future[WriteTxnMarkersResponse] = asyncio.Future()
@@ -307,7 +309,7 @@ async def test_a_slow_broker_does_not_gather_requests_without_end(tmp_path: Path
         assert len(node.requests[-1].markers) == 25
 
 
-async def test_a_stop_ends_what_is_under_way(tmp_path: Path) -> None:
+async def test_a_stop_ends_requests_in_flight(tmp_path: Path) -> None:
     async with running_markers(tmp_path) as node:
         silence: asyncio.Future[WriteTxnMarkersResponse] = asyncio.Future()
         node.answers.append(lambda _: silence)
@@ -318,21 +320,23 @@ async def test_a_stop_ends_what_is_under_way(tmp_path: Path) -> None:
         assert not done.done()
 
 
-async def test_what_one_coordinator_makes_of_it_does_not_stop_the_others(tmp_path: Path) -> None:
+async def test_a_failing_callback_does_not_stop_the_others(tmp_path: Path) -> None:
     async with running_markers(tmp_path) as node:
         told: list[object] = []
         asyncio.get_running_loop().set_exception_handler(
             lambda _, context: told.append(context["exception"])
         )
         broken = node.send(("t", 0), transactional_id="a", producer_id=1)
-        broken.set_result(ErrorCode.NONE)  # so that telling it again raises
+        broken.set_result(ErrorCode.NONE)  # so that setting it again raises
         fine = node.send(("t", 0), transactional_id="b", producer_id=2)
         assert await fine is ErrorCode.NONE
         assert [type(error) for error in told] == [asyncio.InvalidStateError]
 
 
 async def test_markers_half_sent_are_sent_again_after_a_crash(tmp_path: Path) -> None:
-    """A coordinator that comes back sends to everybody: those who have it take it once more."""
+    """A coordinator that comes back sends markers to all partitions; those that have theirs accept
+    it again.
+    """
     async with running_markers(tmp_path) as node:
         for index in range(4):
             node.write("t", index, (7, 3))

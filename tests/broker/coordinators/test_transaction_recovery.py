@@ -1,4 +1,4 @@
-"""What stops, kills and time do to transactions: each is decided once, and completely."""
+"""Transactions across stops, kills and timeouts: each is decided once, and completely."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from moldau.storage.log.read import Isolation
 S = TransactionState
 NONE = ErrorCode.NONE
 CHECK_MS = 10_000
-"""How often overdue transactions are looked for."""
+"""The interval of checks for overdue transactions."""
 
 
 def markers_of(node: TransactionNode, partition: int) -> list[ControlType]:
@@ -47,7 +47,7 @@ def markers_of(node: TransactionNode, partition: int) -> list[ControlType]:
 
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.parametrize("version", [OLD_END, 5])
-async def test_what_is_decided_is_completed_after_a_restart(
+async def test_decided_transactions_are_completed_after_a_restart(
     commits: bool, version: int, tmp_path: Path
 ) -> None:
     async with transaction_node(tmp_path) as node:
@@ -65,13 +65,13 @@ async def test_what_is_decided_is_completed_after_a_restart(
         kind = ControlType.COMMIT if commits else ControlType.ABORT
         assert [markers_of(node, index) for index in (0, 1, 2)] == [[kind], [kind], []]
         assert node.stable_offset(0) == 2
-        # The producer that was not told asks again.
+        # The producer that got no response retries.
         assert (await node.end(me, commits=commits, version=version)).error_code == 0
         await node.restart()
         assert markers_of(node, 0) == [kind]
 
 
-async def test_what_is_open_goes_on_after_a_restart(tmp_path: Path) -> None:
+async def test_open_transactions_continue_after_a_restart(tmp_path: Path) -> None:
     async with transaction_node(tmp_path) as node:
         me = await node.begun()
         await node.add(me, 0)
@@ -86,7 +86,7 @@ async def test_what_is_open_goes_on_after_a_restart(tmp_path: Path) -> None:
         assert node.stable_offset(0) == 3
 
 
-async def test_a_stop_tells_who_waits_to_look_elsewhere(tmp_path: Path) -> None:
+async def test_a_stop_sends_waiting_clients_to_another_coordinator(tmp_path: Path) -> None:
     async with transaction_node(tmp_path) as node:
         await node.begun()
         transactions = node.node.services.transactions
@@ -130,7 +130,7 @@ async def test_a_transaction_that_takes_too_long_is_aborted(tmp_path: Path) -> N
         assert await node.add(me, 0) == {0: ErrorCode.PRODUCER_FENCED}
         answer = await node.end(me, commits=True, version=OLD_END)
         assert answer.error_code == ErrorCode.PRODUCER_FENCED
-        # KIP-360: it goes on, unless another has begun.
+        # KIP-360: it continues, unless another producer has begun.
         again = await node.init(producer_id=me[0], producer_epoch=me[1])
         assert (again.error_code, again.producer_epoch) == (0, me[1] + 1)
 
@@ -157,7 +157,7 @@ async def test_the_time_runs_on_while_the_node_is_down(tmp_path: Path) -> None:
         me = await node.begun(timeout_ms=30_000)
         await node.add(me, 0)
         await node.restart()
-        # Its clock is the real one again: only the look comes later.
+        # Its clock is the real one again: only the check comes later.
         await node.advance(31_000)
         await node.advance(CHECK_MS)
         assert (await node.settled()).state is S.COMPLETE_ABORT
@@ -186,8 +186,8 @@ async def test_ids_expire(tmp_path: Path) -> None:
 # Epochs
 
 
-async def test_used_up_epochs_go_on_with_another_producer_id(tmp_path: Path) -> None:
-    """As after 32,766 transactions."""
+async def test_exhausted_epochs_continue_with_another_producer_id(tmp_path: Path) -> None:
+    """The state after 32,766 transactions."""
     async with transaction_node(tmp_path) as node:
         me = await node.begun()
         shard = node.node.services.transactions.shard_of("a")
@@ -200,7 +200,7 @@ async def test_used_up_epochs_go_on_with_another_producer_id(tmp_path: Path) -> 
         assert answer.producer_epoch == 0
         done = await node.settled()
         assert done.producer == (answer.producer_id, 0)
-        # Asked again, also after a restart.
+        # Retried, also after a restart.
         for _ in range(2):
             again = await node.end(me, commits=True)
             assert (again.producer_id, again.producer_epoch) == (answer.producer_id, 0)
@@ -216,7 +216,7 @@ async def test_used_up_epochs_go_on_with_another_producer_id(tmp_path: Path) -> 
 
 
 class Producer:
-    """One that sends what clients before transaction version 2 send."""
+    """A producer that uses the protocol before transaction version 2."""
 
     def __init__(self, address: str, name: str) -> None:
         self.wire = WireClient(address)
@@ -291,8 +291,8 @@ PARTITIONS = 5
 def test_a_kill_around_the_decision_leaves_one_decision_everywhere(
     waits_for_answer: bool, tmp_path: Path
 ) -> None:
-    """Told of its end: it is so. Not told: all partitions have it, or the abort of whoever begins
-    next.
+    """With a response to its EndTxn, the outcome is fixed. Without one: all partitions have it, or
+    the abort of the next producer.
     """
     settings = {**QUICK_SETTINGS, "transaction.state.log.num.partitions": "2"}
     with RunningNode(tmp_path, settings) as node:

@@ -1,4 +1,4 @@
-"""How a partition's leader asks a coordinator on another broker."""
+"""How a partition's leader verifies transactions with a coordinator on another broker."""
 
 import asyncio
 from pathlib import Path
@@ -25,23 +25,23 @@ async def verify(
 
 async def guard(node: DataNode, *, adds: bool = False) -> Verification | KafkaError | None:
     partition = node.replicas.lookup("orders", 0)
-    guards = await node.verification.guard("t", PRODUCER, {partition: 0}, adds=adds)
-    return guards[partition]
+    verifications = await node.verification.begin("t", PRODUCER, {partition: 0}, adds=adds)
+    return verifications[partition]
 
 
 async def turns() -> None:
-    """Everything that can go on without an answer goes on."""
+    """Runs all callbacks that need no response."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
-async def test_the_coordinator_says_what_is_in_the_transaction(tmp_path: Path) -> None:
+async def test_the_coordinator_verifies_the_partitions_of_a_transaction(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         coordinator = coordinated(node)
         assert await verify(node) is ErrorCode.TRANSACTION_ABORTABLE
         coordinator.add("t", ORDERS)
         assert await verify(node) is ErrorCode.NONE
-        assert all(each.transactions[0].verify_only for each in coordinator.asked)
+        assert all(each.transactions[0].verify_only for each in coordinator.requests)
 
 
 async def test_the_question_itself_may_add_the_partition(tmp_path: Path) -> None:
@@ -49,23 +49,23 @@ async def test_the_question_itself_may_add_the_partition(tmp_path: Path) -> None
         coordinator = coordinated(node)
         assert await verify(node, adds=True) is ErrorCode.NONE
         assert await verify(node) is ErrorCode.NONE
-        asked = coordinator.asked[0].transactions[0]
-        assert (asked.producer_id, asked.producer_epoch, asked.verify_only) == (5, 0, False)
+        sent = coordinator.requests[0].transactions[0]
+        assert (sent.producer_id, sent.producer_epoch, sent.verify_only) == (5, 0, False)
 
 
-async def test_what_gathers_behind_a_question_is_asked_together(tmp_path: Path) -> None:
+async def test_questions_that_gather_during_a_request_share_the_next(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         coordinator = coordinated(node)
         coordinator.hold()
         waiting = [asyncio.ensure_future(verify(node, name)) for name in ("a", "b", "c", "b")]
         await turns()
-        assert [len(each.transactions) for each in coordinator.asked] == [4 - 1]
+        assert [len(each.transactions) for each in coordinator.requests] == [4 - 1]
         more = [asyncio.ensure_future(verify(node, name)) for name in ("d", "a", "e")]
         await turns()
-        assert len(coordinator.asked) == 1, "one question at a time"
+        assert len(coordinator.requests) == 1, "one question at a time"
         coordinator.release()
         await asyncio.gather(*waiting, *more)
-        names = [[t.transactional_id for t in each.transactions] for each in coordinator.asked]
+        names = [[t.transactional_id for t in each.transactions] for each in coordinator.requests]
         # Each transactional id once.
         assert names == [["a", "b", "c"], ["b", "d", "a", "e"]]
 
@@ -78,7 +78,7 @@ async def test_what_gathers_behind_a_question_is_asked_together(tmp_path: Path) 
         (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR),
     ],
 )
-async def test_writers_hear_what_they_know(
+async def test_writers_get_error_codes_they_know(
     tmp_path: Path, said: ErrorCode, told: ErrorCode
 ) -> None:
     async with running(tmp_path) as node:
@@ -86,7 +86,9 @@ async def test_writers_hear_what_they_know(
         assert await verify(node) is told
 
 
-async def test_it_is_not_the_client_who_was_refused_by_the_coordinator(tmp_path: Path) -> None:
+async def test_a_refusal_of_the_broker_is_not_passed_on_as_one_of_the_client(
+    tmp_path: Path,
+) -> None:
     async with running(tmp_path) as node:
         coordinator = coordinated(node)
         coordinator.request_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -95,7 +97,7 @@ async def test_it_is_not_the_client_who_was_refused_by_the_coordinator(tmp_path:
         assert await verify(node) is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-async def test_an_unreachable_coordinator_is_asked_again_next_time(tmp_path: Path) -> None:
+async def test_an_unreachable_coordinator_is_retried_next_time(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         coordinator = coordinated(node)
         coordinator.is_reachable = False
@@ -104,7 +106,7 @@ async def test_an_unreachable_coordinator_is_asked_again_next_time(tmp_path: Pat
         assert await verify(node, adds=True) is ErrorCode.NONE
 
 
-async def test_without_a_living_coordinator_nobody_is_asked(tmp_path: Path) -> None:
+async def test_without_a_live_coordinator_no_request_is_sent(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         assert await verify(node) is ErrorCode.COORDINATOR_NOT_AVAILABLE
         coordinator = coordinated(node, fenced=True)
@@ -112,7 +114,7 @@ async def test_without_a_living_coordinator_nobody_is_asked(tmp_path: Path) -> N
         for index in range(3):
             node.change_partition(TRANSACTION_STATE_NUMBER, index, leader=NO_LEADER)
         assert await verify(node) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert coordinator.asked == []
+        assert coordinator.requests == []
 
 
 async def test_a_client_that_leaves_does_not_disturb_the_others(tmp_path: Path) -> None:
@@ -128,7 +130,7 @@ async def test_a_client_that_leaves_does_not_disturb_the_others(tmp_path: Path) 
         assert gone.cancelled()
 
 
-async def test_those_who_wait_hear_of_the_end(tmp_path: Path) -> None:
+async def test_waiting_callers_are_released_at_the_end(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         coordinated(node).hold()
         waiting = [asyncio.ensure_future(verify(node, name)) for name in ("a", "a")]
@@ -137,7 +139,7 @@ async def test_those_who_wait_hear_of_the_end(tmp_path: Path) -> None:
         assert await asyncio.gather(*waiting) == [ErrorCode.NETWORK_EXCEPTION] * 2
 
 
-# Guards
+# Verifications
 
 
 async def test_an_agreement_is_a_guard_for_the_append(tmp_path: Path) -> None:
@@ -154,11 +156,11 @@ async def test_a_refusal_is_an_error_for_its_partition_alone(tmp_path: Path) -> 
         node.change_partition(index=2, leader=2)
         coordinated(node).add("t", ORDERS)
         sequences = {node.replicas.partitions["orders", index]: 0 for index in range(3)}
-        guards = list(
-            (await node.verification.guard("t", PRODUCER, sequences, adds=False)).values()
+        verifications = list(
+            (await node.verification.begin("t", PRODUCER, sequences, adds=False)).values()
         )
-        assert isinstance(guards[0], Verification)
-        codes = [each.code for each in guards if isinstance(each, KafkaError)]
+        assert isinstance(verifications[0], Verification)
+        codes = [each.code for each in verifications if isinstance(each, KafkaError)]
         assert codes == [ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
@@ -168,9 +170,9 @@ async def test_the_end_of_the_last_transaction_is_waited_for_a_moment(tmp_path: 
         coordinator = coordinated(node)
         coordinator.codes = [ErrorCode.CONCURRENT_TRANSACTIONS] * 2
         waiting = asyncio.ensure_future(guard(node, adds=True))
-        for asked in range(1, 3):
+        for sent in range(1, 3):
             await turns()
-            assert len(coordinator.asked) == asked
+            assert len(coordinator.requests) == sent
             node.clock.advance(20)
         assert isinstance(await waiting, Verification)
 
@@ -186,7 +188,7 @@ async def test_but_not_for_ever(tmp_path: Path) -> None:
         found = await waiting
         assert isinstance(found, KafkaError)
         assert found.code is ErrorCode.CONCURRENT_TRANSACTIONS
-        assert len(coordinator.asked) == 2
+        assert len(coordinator.requests) == 2
 
 
 async def test_a_client_that_added_its_partitions_itself_tries_again_itself(tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ async def test_a_client_that_added_its_partitions_itself_tries_again_itself(tmp_
         found = await guard(node)
         assert isinstance(found, KafkaError)
         assert found.code is ErrorCode.CONCURRENT_TRANSACTIONS
-        assert len(coordinator.asked) == 1
+        assert len(coordinator.requests) == 1
 
 
 async def test_verification_can_be_switched_off_for_clients_that_add_themselves(
@@ -208,6 +210,6 @@ async def test_verification_can_be_switched_off_for_clients_that_add_themselves(
         node.create_topic("orders")
         coordinator = coordinated(node)
         assert await guard(node) is None
-        assert coordinator.asked == []
+        assert coordinator.requests == []
         assert isinstance(await guard(node, adds=True), Verification)
-        assert len(coordinator.asked) == 1
+        assert len(coordinator.requests) == 1

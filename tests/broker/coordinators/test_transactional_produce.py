@@ -57,8 +57,8 @@ def asking(*parts: tuple[int, bytearray], **fields: Any) -> ProduceRequest:
     return ProduceRequest(topic_data=[topic], **(defaults | fields))
 
 
-async def answered(node: DataNode, asked: ProduceRequest, version: int) -> ProduceResponse | None:
-    result: Any = handle_produce(node.context(asked, version), asked)
+async def answered(node: DataNode, sent: ProduceRequest, version: int) -> ProduceResponse | None:
+    result: Any = handle_produce(node.context(sent, version), sent)
     if isinstance(result, Awaitable):
         result = await result
     response: Any = await result.answer if isinstance(result, Staged) else result
@@ -66,8 +66,8 @@ async def answered(node: DataNode, asked: ProduceRequest, version: int) -> Produ
     return response
 
 
-async def codes(node: DataNode, asked: ProduceRequest, version: int) -> list[int]:
-    response = await answered(node, asked, version)
+async def codes(node: DataNode, sent: ProduceRequest, version: int) -> list[int]:
+    response = await answered(node, sent, version)
     assert response is not None
     return [each.error_code for each in response.responses[0].partition_responses]
 
@@ -102,15 +102,15 @@ def has_nothing_open(node: DataNode, index: int = 0) -> bool:
     return log_of(node, index).producers.first_undecided_offset is None
 
 
-# What is asked
+# Verification requests
 
 
-async def test_only_the_first_batch_on_a_partition_is_asked_about(tmp_path: Path) -> None:
+async def test_only_the_first_batch_on_a_partition_is_verified(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         coordinator = start(node)
         for sequence in range(4):
             assert await produce(node, of_transaction(sequence)) is ErrorCode.NONE
-        assert len(coordinator.asked) == 1
+        assert len(coordinator.requests) == 1
         assert log_of(node).producers.has_open_transaction(PID, 0)
 
 
@@ -124,30 +124,30 @@ async def test_from_version_twelve_on_the_write_adds_the_partition(
         coordinator = start(node)
         coordinator.add("t", ("orders", 0))
         assert await produce(node, of_transaction(0), version) is ErrorCode.NONE
-        (asked,) = coordinator.asked[0].transactions
-        assert asked.verify_only is verify_only
-        assert (asked.transactional_id, asked.producer_id, asked.producer_epoch) == ("t", PID, 0)
+        (sent,) = coordinator.requests[0].transactions
+        assert sent.verify_only is verify_only
+        assert (sent.transactional_id, sent.producer_id, sent.producer_epoch) == ("t", PID, 0)
 
 
-async def test_plain_batches_of_a_transactional_producer_are_not_asked_about(
+async def test_plain_batches_of_a_transactional_producer_are_not_verified(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as node:
         coordinator = start(node)
         plain = batch(b"a", producer_id=PID, producer_epoch=0, base_sequence=0)
         assert await produce(node, plain) is ErrorCode.NONE
-        assert coordinator.asked == []
+        assert coordinator.requests == []
 
 
-async def test_the_partitions_of_a_request_are_asked_about_together(tmp_path: Path) -> None:
+async def test_the_partitions_of_a_request_are_verified_together(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         coordinator = start(node, partitions=4)
         assert await produce(node, of_transaction(0)) is ErrorCode.NONE
-        asked = asking((0, of_transaction(1)), (1, of_transaction(0)), (2, batch(b"plain")),
+        sent = asking((0, of_transaction(1)), (1, of_transaction(0)), (2, batch(b"plain")),
                        (3, of_transaction(0)))  # fmt: skip
-        assert await codes(node, asked, ADDING) == [0, 0, 0, 0]
-        assert len(coordinator.asked) == 2
-        (topic,) = coordinator.asked[1].transactions[0].topics
+        assert await codes(node, sent, ADDING) == [0, 0, 0, 0]
+        assert len(coordinator.requests) == 2
+        (topic,) = coordinator.requests[1].transactions[0].topics
         assert (topic.name, topic.partitions) == ("orders", [1, 3])
 
 
@@ -156,18 +156,18 @@ async def test_the_next_request_waits_for_the_coordinator_but_not_for_the_disk(
 ) -> None:
     async with running(tmp_path) as node:
         start(node)
-        asked = asking((0, of_transaction(0)))
-        result = handle_produce(node.context(asked, ADDING), asked)
+        sent = asking((0, of_transaction(0)))
+        result = handle_produce(node.context(sent, ADDING), sent)
         assert isinstance(result, Awaitable), "the next may bring the batch that comes after"
         staged = await result
         assert isinstance(staged, Staged)
         assert log_of(node).log_end_offset == 1
-        asked = asking((0, of_transaction(1)))
-        assert isinstance(handle_produce(node.context(asked, ADDING), asked), Staged)
+        sent = asking((0, of_transaction(1)))
+        assert isinstance(handle_produce(node.context(sent, ADDING), sent), Staged)
         await staged.answer
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ async def test_a_partition_outside_the_transaction_takes_nothing(
         (ErrorCode.TRANSACTION_ABORTABLE, ADDING, ErrorCode.TRANSACTION_ABORTABLE),
     ],
 )
-async def test_clients_hear_what_makes_them_do_the_right_thing(
+async def test_clients_get_error_codes_that_they_handle_correctly(
     tmp_path: Path, said: ErrorCode, version: int, told: ErrorCode
 ) -> None:
     async with running(tmp_path) as node:
@@ -234,7 +234,7 @@ async def test_a_coordinator_that_stays_busy_is_named_to_new_clients(tmp_path: P
 
 
 @proves("add.partitions.to.txn.retry.backoff.ms")
-async def test_a_busy_coordinator_is_asked_again_after_a_pause(tmp_path: Path) -> None:
+async def test_a_busy_coordinator_is_retried_after_a_pause(tmp_path: Path) -> None:
     settings = {
         "add.partitions.to.txn.retry.backoff.ms": "8000",
         "add.partitions.to.txn.retry.backoff.max.ms": "20000",
@@ -243,12 +243,12 @@ async def test_a_busy_coordinator_is_asked_again_after_a_pause(tmp_path: Path) -
         coordinator = start(node)
         coordinator.codes = [ErrorCode.CONCURRENT_TRANSACTIONS]
         produced = asyncio.ensure_future(produce(node, of_transaction(0)))
-        await coordinator.is_asked()
-        for pause_ms, asked in ((0, 1), (7_000, 1), (2_000, 2)):
+        await coordinator.is_requested()
+        for pause_ms, sent in ((0, 1), (7_000, 1), (2_000, 2)):
             node.clock.advance(pause_ms)
             for _ in range(20):
                 await asyncio.sleep(0)
-            assert len(coordinator.asked) == asked
+            assert len(coordinator.requests) == sent
         assert await produced is ErrorCode.NONE
 
 
@@ -256,8 +256,8 @@ async def test_a_refused_partition_does_not_keep_the_others_back(tmp_path: Path)
     async with running(tmp_path) as node:
         coordinator = start(node, partitions=3)
         coordinator.add("t", ("orders", 0))
-        asked = asking((0, of_transaction(0)), (1, of_transaction(0)), (2, batch(b"plain")))
-        assert await codes(node, asked, OLD) == [0, ErrorCode.INVALID_TXN_STATE, 0]
+        sent = asking((0, of_transaction(0)), (1, of_transaction(0)), (2, batch(b"plain")))
+        assert await codes(node, sent, OLD) == [0, ErrorCode.INVALID_TXN_STATE, 0]
         assert [log_of(node, index).log_end_offset for index in range(3)] == [1, 0, 1]
 
 
@@ -268,11 +268,11 @@ async def test_a_transactional_batch_without_a_transactional_id_refuses_the_whol
     async with running(tmp_path) as node:
         coordinator = start(node, partitions=2)
         parts = [(0, batch(b"plain"))] if with_a_plain_one else []
-        asked = asking(*parts, (1, of_transaction(0)), transactional_id=None)
-        found = await codes(node, asked, ADDING)
+        sent = asking(*parts, (1, of_transaction(0)), transactional_id=None)
+        found = await codes(node, sent, ADDING)
         assert set(found) == {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
         assert [log_of(node, index).log_end_offset for index in range(2)] == [0, 0]
-        assert coordinator.asked == []
+        assert coordinator.requests == []
 
 
 @pytest.mark.parametrize("other", [{"producer_id": 6}, {"epoch": 1}])
@@ -281,12 +281,10 @@ async def test_two_producers_in_one_request_refuse_it(
 ) -> None:
     async with running(tmp_path) as node:
         coordinator = start(node, partitions=3)
-        asked = asking(
-            (0, of_transaction(0)), (1, of_transaction(0, **other)), (2, batch(b"plain"))
-        )
-        assert await codes(node, asked, ADDING) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 3
+        sent = asking((0, of_transaction(0)), (1, of_transaction(0, **other)), (2, batch(b"plain")))
+        assert await codes(node, sent, ADDING) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 3
         assert [log_of(node, index).log_end_offset for index in range(3)] == [0, 0, 0]
-        assert coordinator.asked == []
+        assert coordinator.requests == []
 
 
 async def test_without_acks_a_refusal_ends_the_connection(tmp_path: Path) -> None:
@@ -306,7 +304,7 @@ async def test_without_acks_a_refusal_ends_the_connection(tmp_path: Path) -> Non
 async def test_a_late_batch_of_the_old_protocol_leaves_nothing_open(
     tmp_path: Path, commits: bool
 ) -> None:
-    """It was sent in a transaction that has ended; the producer has the same epoch still."""
+    """It was sent in a transaction that has ended; the producer still has the same epoch."""
     async with running(tmp_path) as node:
         coordinator = start(node)
         coordinator.add("t", ("orders", 0))
@@ -327,20 +325,20 @@ async def test_a_late_batch_of_the_new_protocol_is_fenced(tmp_path: Path, commit
         end(node, epoch=1, version=2, commits=commits)
         assert await produce(node, of_transaction(1)) is ErrorCode.INVALID_PRODUCER_EPOCH
         assert has_nothing_open(node)
-        assert len(coordinator.asked) == 1
+        assert len(coordinator.requests) == 1
         assert await produce(node, of_transaction(0, epoch=1)) is ErrorCode.NONE
 
 
 async def test_a_batch_whose_transaction_ends_while_it_is_verified_is_refused(
     tmp_path: Path,
 ) -> None:
-    """The coordinator agreed, then aborted; the marker was faster than the answer."""
+    """The coordinator agreed, then aborted; the marker was faster than the response."""
     async with running(tmp_path) as node:
         coordinator = start(node)
         coordinator.add("t", ("orders", 0))
         coordinator.hold()
         late = asyncio.ensure_future(produce(node, of_transaction(0), OLD))
-        await coordinator.is_asked()
+        await coordinator.is_requested()
         end(node, epoch=0, version=1, commits=False)
         coordinator.release()
         assert await late is ErrorCode.INVALID_TXN_STATE
@@ -356,8 +354,8 @@ async def test_the_next_transaction_may_be_verified_before_the_marker_of_the_las
         assert await produce(node, of_transaction(0)) is ErrorCode.NONE
         coordinator.hold()
         early = asyncio.ensure_future(produce(node, of_transaction(0, b"b", epoch=1)))
-        await coordinator.is_asked()
-        await coordinator.is_asked()
+        await coordinator.is_requested()
+        await coordinator.is_requested()
         end(node, epoch=1, version=2)
         coordinator.release()
         assert await early is ErrorCode.NONE
@@ -369,7 +367,7 @@ async def test_a_partition_that_moved_while_it_was_verified_takes_nothing(tmp_pa
         coordinator = start(node)
         coordinator.hold()
         late = asyncio.ensure_future(produce(node, of_transaction(0)))
-        await coordinator.is_asked()
+        await coordinator.is_requested()
         node.change_partition(leader=2)
         coordinator.release()
         assert await late is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -417,13 +415,13 @@ async def test_a_plain_batch_inside_its_producers_transaction_is_refused(tmp_pat
         assert await produce(node, plain) is ErrorCode.INVALID_TXN_STATE
 
 
-async def test_an_old_epoch_is_told_before_anybody_is_asked(tmp_path: Path) -> None:
+async def test_an_old_epoch_is_refused_before_verification(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         coordinator = start(node)
         assert await produce(node, of_transaction(0, epoch=3)) is ErrorCode.NONE
         late = await produce(node, of_transaction(0, epoch=2))
         assert late is ErrorCode.INVALID_PRODUCER_EPOCH
-        assert len(coordinator.asked) == 1
+        assert len(coordinator.requests) == 1
 
 
 # Every kind of batch
@@ -473,10 +471,10 @@ async def test_verification_can_be_switched_off_while_the_node_runs(tmp_path: Pa
     async with running(tmp_path) as node:
         coordinator = start(node)
         assert await produce(node, of_transaction(0), ABORTABLE) is ErrorCode.TRANSACTION_ABORTABLE
-        asked = len(coordinator.asked)
+        sent = len(coordinator.requests)
         node.switch(VERIFICATION, on=False)
         assert await produce(node, of_transaction(0), ABORTABLE) is ErrorCode.NONE
-        assert len(coordinator.asked) == asked
+        assert len(coordinator.requests) == sent
         end(node, epoch=0, version=1)
         node.switch(VERIFICATION, on=True)
         assert await produce(node, of_transaction(1), ABORTABLE) is ErrorCode.TRANSACTION_ABORTABLE

@@ -1,4 +1,6 @@
-"""WriteTxnMarkers: what ends a transaction on a partition, what is refused, and when it counts."""
+"""WriteTxnMarkers: what ends a transaction on a partition, what is refused, and when it takes
+effect.
+"""
 
 import asyncio
 from itertools import pairwise
@@ -80,7 +82,7 @@ async def test_others_have_their_turn_between_many_markers(tmp_path: Path) -> No
         assert await ending == dict.fromkeys(places, ErrorCode.NONE)
 
 
-async def test_who_gives_up_in_between_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_cancelled_request_leaves_nothing(tmp_path: Path) -> None:
     async with running_markers(tmp_path) as node:
         # The other replica never fetches.
         node.create_topic("slow", number=2, partitions=2 * AT_ONCE, replicas=(1, 2))
@@ -128,7 +130,7 @@ async def test_a_marker_that_can_be_nobodys_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_late_marker_does_not_end_the_next_transaction(tmp_path: Path) -> None:
-    """From transaction version 2 every end has an epoch of its own; once more is harmless."""
+    """From transaction version 2 every end has its own epoch; repeating it is harmless."""
     async with running_markers(tmp_path) as node:
         place = TopicPartition("t", 0)
         node.write("t", 0, (7, 3))
@@ -172,7 +174,7 @@ async def test_offsets_become_visible_with_the_committed_marker(tmp_path: Path) 
         assert await node.stable_offset("g") == 5
 
 
-async def test_nobody_reads_offsets_before_the_marker_is_committed(tmp_path: Path) -> None:
+async def test_offsets_are_invisible_before_the_marker_is_committed(tmp_path: Path) -> None:
     async with running_markers(tmp_path) as node:
         index = node.groups.partition_for("g")
         await node.commit_in_transaction("g", 5)
@@ -196,7 +198,7 @@ async def test_nobody_reads_offsets_before_the_marker_is_committed(tmp_path: Pat
         assert await fetching == 5
 
 
-async def test_a_group_coordinator_that_is_not_ready_is_asked_again_later(tmp_path: Path) -> None:
+async def test_a_group_coordinator_that_is_not_ready_is_retried_later(tmp_path: Path) -> None:
     async with running_markers(tmp_path) as node:
         index = node.groups.partition_for("g")
         place = TopicPartition(CONSUMER_OFFSETS, index)

@@ -81,10 +81,10 @@ async def test_the_same_resource_twice_is_refused_twice(tmp_path: Path) -> None:
 async def test_levels_of_loggers_are_changed_here(tmp_path: Path) -> None:
     async with bench(tmp_path / "data") as node:
         logger = logging.getLogger("moldau.test.levels")
-        asked = resource(LOGGER, "1", moldau_test_levels="DEBUG")
-        assert await alter(node, asked, validate_only=True) == [ErrorCode.NONE]
+        requested = resource(LOGGER, "1", moldau_test_levels="DEBUG")
+        assert await alter(node, requested, validate_only=True) == [ErrorCode.NONE]
         assert logger.level == logging.NOTSET
-        assert await alter(node, asked) == [ErrorCode.NONE]
+        assert await alter(node, requested) == [ErrorCode.NONE]
         assert logger.level == logging.DEBUG
         logger.setLevel(logging.NOTSET)
         assert await alter(node, resource(LOGGER, "2", moldau_test_levels="DEBUG")) == [
@@ -99,10 +99,10 @@ async def test_the_older_request_replaces(tmp_path: Path) -> None:
             {"message.max.bytes": "8"},
         ):
             configs = [legacy.AlterableConfig(name=n, value=v) for n, v in values.items()]
-            asked = legacy.AlterConfigsResource(
+            requested = legacy.AlterConfigsResource(
                 resource_type=BROKER, resource_name="1", configs=configs
             )
-            response = await node.serve(legacy.AlterConfigsRequest(resources=[asked]))
+            response = await node.serve(legacy.AlterConfigsRequest(resources=[requested]))
             assert [each.error_code for each in response.responses] == [ErrorCode.NONE]
         assert node.image.config_of(BROKER, "1") == {"message.max.bytes": "8"}
         logger = legacy.AlterConfigsResource(resource_type=LOGGER, resource_name="1")

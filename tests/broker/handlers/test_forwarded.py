@@ -26,9 +26,9 @@ from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFea
 
 
 def quorum_of(topic: str, *partitions: int) -> DescribeQuorumRequest:
-    asked = [DescribeQuorumRequestPartitionData(partition_index=index) for index in partitions]
+    requested = [DescribeQuorumRequestPartitionData(partition_index=index) for index in partitions]
     return DescribeQuorumRequest(
-        topics=[DescribeQuorumRequestTopicData(topic_name=topic, partitions=asked)]
+        topics=[DescribeQuorumRequestTopicData(topic_name=topic, partitions=requested)]
     )
 
 
@@ -57,8 +57,8 @@ async def test_topics_live_through_the_brokers_listener(tmp_path: Path) -> None:
 async def test_the_quorum_is_described(tmp_path: Path, listener: str) -> None:
     async with bench(tmp_path / "data") as node:
         for version in range(3):
-            asked = quorum_of("__cluster_metadata", 0)
-            told = await node.serve(asked, version, listener=listener)
+            requested = quorum_of("__cluster_metadata", 0)
+            told = await node.serve(requested, version, listener=listener)
             (partition,) = told.topics[0].partitions
             assert (told.error_code, partition.error_code, partition.leader_id) == (0, 0, 1)
             (voter,) = partition.current_voters
@@ -79,7 +79,7 @@ async def test_features_are_updated(tmp_path: Path) -> None:
         assert "group.version" not in node.image.features
 
 
-def test_the_tables_agree_with_who_decides() -> None:
+def test_the_tables_agree_with_the_decisions() -> None:
     decided = {key for key, load in CONTROLLER_HANDLERS.items() if load() is handle_decided}
     forwarded = {key for key, load in HANDLERS.items() if load() is handle_forwarded}
     assert decided == set(DECISIONS) | {ApiKey.DESCRIBE_QUORUM}

@@ -62,7 +62,7 @@ async def test_all_topics_or_none(tmp_path: Path) -> None:
         assert (told.controller_id, told.cluster_id) == (1, "MetadataTestCluster00Q")
 
 
-async def test_partitions_are_told_with_leader_and_replicas(tmp_path: Path) -> None:
+async def test_partitions_are_described_with_leader_and_replicas(tmp_path: Path) -> None:
     async with bench(tmp_path / "data") as node:
         topic_id = await create(node, "t", 2)
         (topic,) = (await node.serve(named("t"))).topics
@@ -87,7 +87,7 @@ async def test_topics_are_found_by_id(tmp_path: Path) -> None:
             assert (refused.error_code, refused.name) == (ErrorCode.INVALID_REQUEST, "")
 
 
-async def test_a_topic_that_somebody_asks_about_is_made(tmp_path: Path) -> None:
+async def test_a_requested_topic_is_created(tmp_path: Path) -> None:
     async with bench(tmp_path / "data", {"num.partitions": "3"}) as node:
         answers = await asyncio.gather(*(node.serve(named("new")) for _ in range(5)))
         ids = {topic.topic_id for answer in answers for topic in answer.topics}
@@ -96,7 +96,7 @@ async def test_a_topic_that_somebody_asks_about_is_made(tmp_path: Path) -> None:
         assert codes(answers[0]) == {"new": ErrorCode.NONE}
 
 
-async def test_old_versions_cannot_say_that_nothing_is_to_be_made(tmp_path: Path) -> None:
+async def test_old_versions_cannot_disable_topic_creation(tmp_path: Path) -> None:
     async with bench(tmp_path / "data") as node:
         await node.serve(named("new"), 3)
         assert "new" in node.image.topics
@@ -148,7 +148,7 @@ async def test_internal_topics_are_made_with_their_own_settings(tmp_path: Path) 
         }
 
 
-async def test_operations_are_told_when_they_are_asked_for(tmp_path: Path) -> None:
+async def test_authorized_operations_are_returned_on_request(tmp_path: Path) -> None:
     async with bench(tmp_path / "data") as node:
         await create(node, "t")
         silent = await node.serve(named("t"), 8)
@@ -160,14 +160,14 @@ async def test_operations_are_told_when_they_are_asked_for(tmp_path: Path) -> No
             include_topic_authorized_operations=True,
         )
         told = await node.serve(wanted, 8)
-        # The numbers that Apache Kafka 4.3.1 answers without an authorizer.
+        # Apache Kafka 4.3.1 returns these without an authorizer.
         assert told.cluster_authorized_operations == 0b1111110100000
         assert told.topics[0].topic_authorized_operations == 0b110111111000
-        # What others asked for is nobody else's answer.
+        # One client's authorized operations do not leak into another's response.
         assert (await node.serve(named("t"), 8)).topics[0].topic_authorized_operations == NOT_ASKED
 
 
-async def test_an_answer_is_told_again_until_something_changes(tmp_path: Path) -> None:
+async def test_a_response_is_reused_until_something_changes(tmp_path: Path) -> None:
     async with bench(tmp_path / "data") as node:
         await create(node, "t")
         first, second = [(await node.serve(named("t"))).topics[0] for _ in range(2)]
@@ -203,7 +203,7 @@ async def test_partitions_without_a_leader(tmp_path: Path) -> None:
         told = await node.serve(named("t"))
         (partition,) = told.topics[0].partitions
         assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
-        # Clients that are told of nobody would forget the broker they talk to.
+        # Clients that receive an empty list would forget their broker.
         assert ([broker.node_id for broker in told.brokers], told.controller_id) == ([1], -1)
         described = await node.serve(DescribeClusterRequest(include_fenced_brokers=True))
         assert [(each.broker_id, each.is_fenced) for each in described.brokers] == [(1, True)]
@@ -216,8 +216,8 @@ async def test_the_cluster_is_described(tmp_path: Path) -> None:
             assert (told.error_code, told.controller_id, told.endpoint_type) == (0, 1, 1)
             assert [(each.broker_id, each.port) for each in told.brokers] == [(1, 9092)]
             assert told.cluster_authorized_operations == NOT_ASKED
-        asked = DescribeClusterRequest(include_cluster_authorized_operations=True)
-        assert (await node.serve(asked)).cluster_authorized_operations == 0b1111110100000
+        requested = DescribeClusterRequest(include_cluster_authorized_operations=True)
+        assert (await node.serve(requested)).cluster_authorized_operations == 0b1111110100000
         wrong = await node.serve(DescribeClusterRequest(endpoint_type=2))
         assert wrong.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
         unknown = await node.serve(DescribeClusterRequest(endpoint_type=9))
@@ -229,8 +229,8 @@ async def test_controllers_are_described_on_their_own_listener(tmp_path: Path) -
 
     async with bench(tmp_path / "data") as node:
         await register_controller(node.channel, node.settings.current, Uuid(b"c" * 16))
-        asked = DescribeClusterRequest(endpoint_type=2)
-        told = await node.serve(asked, listener="CONTROLLER")
+        requested = DescribeClusterRequest(endpoint_type=2)
+        told = await node.serve(requested, listener="CONTROLLER")
         assert (told.error_code, told.controller_id, told.endpoint_type) == (0, 1, 2)
         assert [each.broker_id for each in told.brokers] == [1]
         wrong = await node.serve(DescribeClusterRequest(), listener="CONTROLLER")
@@ -262,7 +262,7 @@ async def test_topics_are_described_page_by_page(tmp_path: Path) -> None:
         assert pages == [[("a", [0, 1])], [("b", [0, 1])], [("b", [2]), ("c", [0])]]
 
 
-async def test_described_topics_say_what_is_wrong_with_them(tmp_path: Path) -> None:
+async def test_described_topics_report_their_errors(tmp_path: Path) -> None:
     async with bench(tmp_path / "data", {"max.request.partition.size.limit": "1"}) as node:
         await create(node, "b", 2)
         told = await node.serve(describe("nobody", "a/b"))

@@ -1,4 +1,4 @@
-"""/metrics, however many ask for it and however slowly."""
+"""/metrics with many clients, and with slow ones."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ MANY = 40
 
 
 class Page:
-    """Takes its time until it is let go."""
+    """Blocks until it is released."""
 
     def __init__(self) -> None:
         self.may_end = asyncio.Event()
@@ -64,7 +64,7 @@ async def got(server: MetricsServer) -> bytes:
         writer.close()
 
 
-async def test_clients_that_never_ask_do_not_keep_a_monitor_out() -> None:
+async def test_silent_clients_do_not_lock_a_monitor_out() -> None:
     async with serving(Page(), ShiftedClock()) as server:
         silent = [await connected(server, b"GET /metr") for _ in range(MANY)]
         assert b"moldau_made" in await got(server)
@@ -72,13 +72,13 @@ async def test_clients_that_never_ask_do_not_keep_a_monitor_out() -> None:
             writer.close()
 
 
-async def test_the_text_is_made_once_for_all_who_ask_meanwhile() -> None:
+async def test_the_text_is_made_once_for_concurrent_requests() -> None:
     page, clock = Page(), ShiftedClock()
     page.may_end.clear()
     async with serving(page, clock) as server:
         asking = [asyncio.ensure_future(got(server)) for _ in range(10)]
         await page.is_asked_for.wait()
-        clock.advance(5_000)  # Long enough that who asks late is given the same.
+        clock.advance(5_000)  # Long enough that a late request gets the same text.
         page.may_end.set()
         answers = await asyncio.gather(*asking)
         assert all(b"moldau_made 1\n" in each for each in answers)
@@ -114,7 +114,7 @@ async def test_a_text_that_is_made_quickly_is_never_old() -> None:
         assert b"moldau_made 2\n" in await got(server)
 
 
-async def test_who_leaves_before_the_answer_leaves_nothing_in_the_log(
+async def test_a_client_that_leaves_early_is_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     page = Page()
@@ -131,7 +131,7 @@ async def test_who_leaves_before_the_answer_leaves_nothing_in_the_log(
     assert caplog.text == ""
 
 
-async def test_who_does_not_read_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_client_that_does_not_read_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     class Long(Page):
         async def render(self) -> bytes:
             return bytes(64 << 20)

@@ -1,4 +1,4 @@
-"""A node's process is never stopped by a collection that walks over everything that is alive."""
+"""A node's process is never stopped by a collection that traverses all live objects."""
 
 import asyncio
 import gc
@@ -15,7 +15,7 @@ SURVIVORS = 40_000
 
 
 class Node:
-    """With a reference to itself: only a collection frees it."""
+    """Refers to itself: only a collection frees it."""
 
     def __init__(self) -> None:
         self.itself = self
@@ -41,7 +41,7 @@ def full_collections() -> int:
 
 
 @pytest.mark.usefixtures("thresholds")
-async def test_nothing_walks_over_what_has_stayed_alive_for_long() -> None:
+async def test_no_collection_traverses_long_lived_objects() -> None:
     clock = ShiftedClock()
     collection = GarbageCollection(clock)
     collection.start()
@@ -57,7 +57,7 @@ async def test_nothing_walks_over_what_has_stayed_alive_for_long() -> None:
 
 
 @pytest.mark.usefixtures("thresholds")
-async def test_cycles_are_freed_if_they_are_garbage_when_they_are_looked_at() -> None:
+async def test_cycles_are_freed_if_they_are_garbage_when_they_are_examined() -> None:
     clock = ShiftedClock()
     collection = GarbageCollection(clock)
     collection.start()

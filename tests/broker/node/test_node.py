@@ -1,4 +1,4 @@
-"""A node as its owner sees it: addresses, refusals, and what a start and a stop leave behind."""
+"""A node from outside: addresses, refusals, and what a start and a stop leave."""
 
 import os
 import socket
@@ -40,7 +40,7 @@ async def brokers_seen_from(host: str, port: int) -> list[tuple[str, int]]:
 
 
 @proves("listeners", "advertised.listeners", "listener.security.protocol.map")
-async def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:
+async def test_each_listener_reports_its_own_address(tmp_path: Path) -> None:
     node = node_with(
         tmp_path,
         listeners="INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0,SIX://[::1]:0,CONTROLLER://127.0.0.1:0",
@@ -61,13 +61,13 @@ async def test_each_listener_tells_its_own_address(tmp_path: Path) -> None:
 
 
 def window_of_the_other_side(port: int) -> int:
-    """How much it is ready to receive, as the kernel knows it."""
+    """The client's receive window, as the kernel knows it."""
     with socket.create_connection(("127.0.0.1", port)) as client:
-        told = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-        return int.from_bytes(told[_WINDOW_AT : _WINDOW_AT + 4], sys.byteorder)
+        tcp_info = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        return int.from_bytes(tcp_info[_WINDOW_AT : _WINDOW_AT + 4], sys.byteorder)
 
 
-async def test_buffers_of_sockets_are_as_large_as_asked_for(tmp_path: Path) -> None:
+async def test_socket_buffers_follow_the_settings(tmp_path: Path) -> None:
     plain = node_with(tmp_path / "plain")
     narrow = node_with(tmp_path / "narrow", socket_receive_buffer_bytes="4096")
     for node in (plain, narrow):
@@ -103,7 +103,7 @@ async def test_a_clean_stop_leaves_a_marker_and_a_running_node_has_none(tmp_path
     assert (tmp_path / CLEAN_STOP_FILE).exists()
 
 
-async def test_a_start_that_fails_keeps_what_the_last_stop_promised(tmp_path: Path) -> None:
+async def test_a_failed_start_keeps_the_markers_of_the_last_clean_stop(tmp_path: Path) -> None:
     node = node_with(tmp_path)
     await node.start()
     await node.create_topic("kept", 1, {})
@@ -160,13 +160,13 @@ async def test_a_directory_with_strange_files_is_not_formatted(tmp_path: Path) -
         ),
         (
             {"listener_security_protocol_map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT"},
-            "wants SSL; only PLAINTEXT",
+            "needs SSL; only PLAINTEXT",
         ),
         ({"authorizer_class_name": "org.apache.Anything"}, "authorizer"),
     ],
     ids=["every address", "wildcard", "TLS", "authorizer"],
 )
-async def test_what_would_be_unsafe_is_refused(
+async def test_unsafe_settings_are_refused(
     tmp_path: Path, settings: dict[str, str], complaint: str
 ) -> None:
     with pytest.raises(MoldauError, match=complaint):

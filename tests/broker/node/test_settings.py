@@ -1,4 +1,4 @@
-"""The settings in force follow the metadata log, and DescribeConfigs tells them."""
+"""The settings in force follow the metadata log, and DescribeConfigs reports them."""
 
 import logging
 from typing import Any, cast
@@ -55,21 +55,21 @@ class Node:
         )
 
     def context(self, api_key: ApiKey, version: int) -> RequestContext:
-        nobody = cast("Any", None)
+        absent = cast("Any", None)
         services = BrokerServices(
             node_id=1,
             cluster_id="cluster",
-            clock=nobody,
+            clock=absent,
             settings=self.settings,
             metadata=cast("Any", self),
-            controller=nobody,
-            replicas=nobody,
-            groups=nobody,
-            producer_ids=nobody,
-            transactions=nobody,
-            verification=nobody,
-            fetch_sessions=nobody,
-            topic_creation=nobody,
+            controller=absent,
+            replicas=absent,
+            groups=absent,
+            producer_ids=absent,
+            transactions=absent,
+            verification=absent,
+            fetch_sessions=absent,
+            topic_creation=absent,
             metrics=Metrics(),
             budget=MemoryBudget(lambda: 1 << 30),
         )
@@ -112,7 +112,7 @@ def test_changes_take_effect_and_are_announced() -> None:
     assert announced == [(100, 200), (200, 300), (300, 200), (200, 100)]
 
 
-def test_what_can_not_be_used_is_logged_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_unusable_settings_are_logged_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
     node = Node()
     node.put(BROKER, "", "num.partitions", "9")
     node.put(BROKER, "", "message.max.bytes", "lots")
@@ -124,7 +124,7 @@ def test_what_can_not_be_used_is_logged_and_left_out(caplog: pytest.LogCaptureFi
     assert "Invalid value lots for configuration message.max.bytes" in caplog.text
 
 
-def test_what_does_not_fit_together_leaves_everything_as_it_was(
+def test_contradicting_settings_change_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     node = Node()
@@ -144,7 +144,7 @@ def test_a_change_is_checked_before_it_is_made() -> None:
         node.settings.check_change("1", {"num.partitions": "1"})
 
 
-def test_a_broker_tells_its_own_settings() -> None:
+def test_a_broker_describes_its_own_settings() -> None:
     node = Node()
     node.put(BROKER, "1", "message.max.bytes", "300")
     result = node.describe(
@@ -187,7 +187,7 @@ def test_topics_groups_and_all_brokers_are_described() -> None:
         (99, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_can_not_be_described_has_an_error_of_its_own(
+def test_resources_that_cannot_be_described_have_their_own_error(
     kind: int, name: str, code: ErrorCode
 ) -> None:
     result = Node().describe(kind, name)

@@ -1,4 +1,4 @@
-"""The power goes at any moment: after the next start the metadata is what was committed, in order
+"""The power fails at any moment: after the next start the metadata is what was committed, in order
 and without a gap, and no epoch is used twice.
 """
 
@@ -26,7 +26,7 @@ COMMITS = 24
 
 @dataclass
 class CrashPoint:
-    """The disk right after one effect, and what had been promised by then."""
+    """The disk right after one effect, and what had been acknowledged by then."""
 
     effect: Effect
     disk: SimulatedDisk
@@ -45,7 +45,7 @@ class History:
         self.points.append(CrashPoint(effect, self.disk.fork(), self.committed, self.epoch))
 
     async def run(self, *, lives: int) -> None:
-        """Starts, commits and stops, a few times; each commit is a number larger by one."""
+        """Starts, commits and stops several times; each commit increases a number by one."""
         self.disk.on_effect(self.keep)
         for _ in range(lives):
             async with running(PATH, BUSY, filesystem=self.disk) as node:
@@ -58,7 +58,7 @@ class History:
 
 
 def committed_in(image: MetadataImage) -> int:
-    """How many commits there are. None is missing in between."""
+    """The number of commits, none of which may be missing."""
     names = {name for values in image.configs.values() for name in values if name.startswith("n")}
     numbers = {int(name[1:]) for name in names}
     assert numbers == set(range(len(numbers))), "a commit is missing"
@@ -69,7 +69,7 @@ async def judge(point: CrashPoint, disk: SimulatedDisk) -> None:
     async with running(PATH, BUSY, filesystem=disk) as node:
         found = committed_in(node.image)
         assert found >= point.committed, f"{point.committed} were promised, {found} are there"
-        assert found <= point.committed + 1, "a commit that nobody made"
+        assert found <= point.committed + 1, "a commit that was never made"
         assert node.quorum.leader_epoch > point.epoch, "an epoch was used twice"
         await node.commit(config(f"n{found}", "after the crash"))
     async with running(PATH, BUSY, filesystem=disk) as node:
@@ -77,7 +77,7 @@ async def judge(point: CrashPoint, disk: SimulatedDisk) -> None:
 
 
 def variants(disk: SimulatedDisk, chance: Random) -> Iterator[SimulatedDisk]:
-    """Everything that was not synced is there, or nothing, or some of it."""
+    """Everything unsynced is there, or nothing, or part of it."""
     yield disk.after_crash(lambda _: True)
     yield disk.after_crash(lambda _: False)
     yield disk.crash(chance)
@@ -129,7 +129,7 @@ async def test_no_crash_at_all_loses_anything() -> None:
 
 
 async def test_a_crash_while_formatting_leaves_an_unformatted_directory() -> None:
-    """And the next format finishes it."""
+    """The next format completes it."""
     disk = SimulatedDisk()
     points: list[SimulatedDisk] = []
     disk.on_effect(lambda _: points.append(disk.fork()))

@@ -1,4 +1,4 @@
-"""A process that is killed while it commits: nothing that it said is committed is lost."""
+"""A process that is killed while it commits: no record that it reported as committed is lost."""
 
 import subprocess
 import sys
@@ -13,7 +13,9 @@ TESTS = Path(__file__).parents[2]
 
 
 def kill_after(path: Path, commits: int) -> tuple[int, int]:
-    """Start it, let it commit so many, kill it. Its epoch, and the last that it said."""
+    """Starts it, lets it commit `count` records, kills it. Returns its epoch, and the last reported
+    commit.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", "broker.kill_quorum", str(path)],
         stdout=subprocess.PIPE,
@@ -49,7 +51,7 @@ async def kill_and_check(path: Path, kills: int, seed: int) -> None:
             last_epoch = node.quorum.leader_epoch
 
 
-async def test_what_a_killed_process_committed_is_there(tmp_path: Path) -> None:
+async def test_commits_of_a_killed_process_survive(tmp_path: Path) -> None:
     await kill_and_check(tmp_path, kills=3, seed=1)
 
 

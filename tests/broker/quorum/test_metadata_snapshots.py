@@ -1,4 +1,6 @@
-"""Snapshots are made in time, old ones go with what only they needed, damaged ones are not used."""
+"""Snapshots are made in time, old ones are deleted with the segments that only they needed, and
+damaged ones are not used.
+"""
 
 import errno
 from dataclasses import replace
@@ -89,13 +91,13 @@ async def test_a_snapshot_is_made_when_enough_was_committed(tmp_path: Path) -> N
         ControlType.KRAFT_VOTERS,
     ]
     async with running(tmp_path, EVERY_KIB) as node:
-        assert node.told.events[0] == f"snapshot {newest.offset - 1}"
+        assert node.listener.events[0] == f"snapshot {newest.offset - 1}"
         assert node.image.configs == {
             next(iter(node.image.configs)): {f"name-{n}": "value" * 10 for n in range(25)}
         }
 
 
-async def test_snapshots_say_who_votes_once_kraft_version_is_raised(tmp_path: Path) -> None:
+async def test_snapshots_contain_the_voters_once_kraft_version_is_raised(tmp_path: Path) -> None:
     settings = {**EVERY_KIB, "controller.quorum.voters": "1@127.0.0.1:9093"}
     options = FormatOptions(cluster_id=CLUSTER)
     format_node(DiskFileSystem(), config_for(tmp_path, settings), options, 1)
@@ -104,7 +106,7 @@ async def test_snapshots_say_who_votes_once_kraft_version_is_raised(tmp_path: Pa
         async with running(tmp_path, settings) as node:
             if start:
                 node.quorum.raise_kraft_version(1, node.clock.wall_ms())
-                # It would say more than the log does up to there.
+                # It would contain more than the log does up to there.
                 assert node.quorum.snapshot_head(node.image) is None
             else:
                 await bootstrapped(node)
@@ -117,7 +119,7 @@ async def test_snapshots_say_who_votes_once_kraft_version_is_raised(tmp_path: Pa
         assert node.quorum.kraft_version == 1
 
 
-async def test_a_snapshot_is_what_the_log_says_up_to_it(tmp_path: Path) -> None:
+async def test_a_snapshot_equals_the_log_up_to_it(tmp_path: Path) -> None:
     formatted(tmp_path)
     images: dict[int, MetadataImage] = {}
     async with running(tmp_path, EVERY_KIB) as node:
@@ -154,7 +156,7 @@ async def test_a_snapshot_is_made_when_enough_time_went_by(tmp_path: Path) -> No
 
 @proves("metadata.log.max.snapshot.interval.ms")
 @pytest.mark.parametrize("interval_ms", [100_000, 0])
-async def test_the_time_between_snapshots_is_as_the_settings_say(
+async def test_the_time_between_snapshots_follows_the_settings(
     tmp_path: Path, interval_ms: int
 ) -> None:
     formatted(tmp_path)
@@ -170,7 +172,7 @@ async def test_the_time_between_snapshots_is_as_the_settings_say(
         assert (snapshots_of(tmp_path) != [FIRST]) == (interval_ms > 0)
 
 
-async def test_a_transaction_is_in_a_snapshot_or_behind_it(tmp_path: Path) -> None:
+async def test_a_transaction_is_in_a_snapshot_or_after_it(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path, EVERY_KIB) as node:
         await bootstrapped(node)
@@ -178,7 +180,7 @@ async def test_a_transaction_is_in_a_snapshot_or_behind_it(tmp_path: Path) -> No
         before = node.image.offset
         await node.commit(topic("x"), BeginTransactionRecord(name="open"), topic("y"))
         await commit_some(node, 20, 3)
-        # Inside a batch: nobody could go on reading from there.
+        # Inside a batch: reading could not resume there.
         assert node.image.offset == before + 1
     assert snapshots_of(tmp_path) == [FIRST]
 
@@ -216,7 +218,7 @@ async def test_snapshots_go_by_age_and_the_newest_stays(tmp_path: Path) -> None:
     async with running(tmp_path, settings) as node:
         await bootstrapped(node)
         committed = 0
-        # They are written in a thread, which a busy machine lets run when it likes.
+        # A thread writes them, which may be delayed on a busy machine.
         while len(snapshots_of(tmp_path)) <= 2:
             assert committed < 4_000
             await commit_some(node, 40, committed)
@@ -308,7 +310,7 @@ async def test_a_damaged_snapshot_falls_back_to_an_older_one(tmp_path: Path) -> 
     damage(tmp_path / METADATA / names[-1])
     async with running(tmp_path) as node:
         assert anywhere(node.image) == anywhere(before)
-        assert node.told.events[0] == f"snapshot {int(names[-2][:20]) - 1}"
+        assert node.listener.events[0] == f"snapshot {int(names[-2][:20]) - 1}"
     assert snapshots_of(tmp_path) == names[:-1]
     assert (tmp_path / METADATA / "quarantine" / names[-1]).exists()
 
@@ -326,7 +328,7 @@ async def test_without_any_sound_snapshot_the_whole_log_will_do(tmp_path: Path) 
         assert node.quorum.is_leader  # the voters are in the log too
 
 
-async def test_what_no_snapshot_and_no_log_has_is_not_passed_over(tmp_path: Path) -> None:
+async def test_records_missing_in_snapshots_and_log_are_an_error(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path, KEEP_LITTLE) as node:
         await bootstrapped(node)
@@ -414,7 +416,7 @@ async def test_a_torn_end_is_cut(tmp_path: Path) -> None:
         assert "a" in node.image.topics
 
 
-async def test_the_log_goes_on_behind_a_snapshot_that_is_ahead_of_it(tmp_path: Path) -> None:
+async def test_the_log_restarts_after_a_snapshot_that_is_ahead_of_it(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path, EVERY_KIB) as node:
         await bootstrapped(node)
@@ -426,6 +428,6 @@ async def test_the_log_goes_on_behind_a_snapshot_that_is_ahead_of_it(tmp_path: P
     newest = parse_snapshot_name(names[-1])
     assert newest is not None
     async with running(tmp_path, EVERY_KIB) as node:
-        assert node.told.events[0] == f"snapshot {newest.offset - 1}"
-        assert node.told.batches[0].base_offset == newest.offset
+        assert node.listener.events[0] == f"snapshot {newest.offset - 1}"
+        assert node.listener.batches[0].base_offset == newest.offset
         assert node.quorum.leader_epoch == 2

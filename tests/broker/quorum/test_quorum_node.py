@@ -1,4 +1,4 @@
-"""A quorum of one: what is committed stays, in order, and everybody is told."""
+"""A quorum of one: committed records stay, in order, and every listener receives them."""
 
 import asyncio
 import errno
@@ -64,7 +64,7 @@ async def test_a_new_node_leads_epoch_one_and_every_start_another(tmp_path: Path
     )
 
 
-async def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_commits_survive_a_restart(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path) as node:
         await bootstrapped(node)
@@ -80,32 +80,33 @@ async def test_what_is_committed_is_there_after_a_restart(tmp_path: Path) -> Non
         )
 
 
-async def test_listeners_hear_everything_in_order(tmp_path: Path) -> None:
+async def test_listeners_receive_everything_in_order(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path) as node:
         await bootstrapped(node)
         await node.commit(topic("a"))
-        told = node.told
+        listener = node.listener
         events = ["batch 0-2", "end", "leader 1 epoch 1", "batch 3-8", "end", "batch 9-9", "end"]
-        assert told.events == events
-        assert told.batches[-1] == CommittedBatch(
-            9, 9, 1, told.batches[-1].append_time_ms, (topic("a"),)
+        assert listener.events == events
+        assert listener.batches[-1] == CommittedBatch(
+            9, 9, 1, listener.batches[-1].append_time_ms, (topic("a"),)
         )
-    assert told.events == [*events, "leader -1 epoch 1"]
+    assert listener.events == [*events, "leader -1 epoch 1"]
     async with running(tmp_path) as node:
-        # Those from the disk first; a leader is told of when all before its epoch is known.
-        assert node.told.events == [
+        # Those from the disk first; a leader is announced when all records before its epoch are
+        # known.
+        assert node.listener.events == [
             "batch 0-2", "batch 3-8", "batch 9-9", "batch 10-10", "end", "leader 1 epoch 2",
         ]  # fmt: skip
-        assert node.told.batches[2].records == [topic("a")]
+        assert node.listener.batches[2].records == [topic("a")]
 
 
-async def test_the_image_has_what_was_waited_for(tmp_path: Path) -> None:
+async def test_the_image_includes_the_awaited_record(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path) as node:
         seen: list[tuple[int, set[str]]] = []
         node.feed.subscribe(lambda delta, image: seen.append((image.offset, delta.changed_topics)))
-        seen.clear()  # whoever comes late is told at once what there is
+        seen.clear()  # a late subscriber gets the current state at once
         offset = node.quorum.append([topic("a")], 1)
         waiting = asyncio.ensure_future(node.feed.wait_for(offset))
         await node.quorum.wait_committed(offset)
@@ -115,7 +116,7 @@ async def test_the_image_has_what_was_waited_for(tmp_path: Path) -> None:
         await node.feed.wait_for(0)
 
 
-async def test_whoever_subscribes_late_is_told_what_there_is(tmp_path: Path) -> None:
+async def test_a_late_subscriber_gets_the_current_state(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path) as node:
         await node.commit(topic("a"))
@@ -132,11 +133,11 @@ async def test_one_sync_covers_many_appends() -> None:
             node.quorum.append([topic(f"t{number}")], number)
         await node.quorum.wait_committed(node.quorum.last_offset)
         assert len(node.image.topics) == 200
-        assert [batch.append_time_ms for batch in node.told.batches[-200:]] == list(range(200))
+        assert [batch.append_time_ms for batch in node.listener.batches[-200:]] == list(range(200))
         assert sum(effect.kind == "sync" for effect in disk.trace) - syncs < 20
 
 
-async def test_a_record_is_told_only_once_it_is_on_the_disk() -> None:
+async def test_a_record_is_delivered_only_once_it_is_on_the_disk() -> None:
     disk = simulated()
     async with running(ANYWHERE, filesystem=disk) as node:
         offset = node.quorum.append([topic("a")], 1)
@@ -150,10 +151,10 @@ async def test_an_append_is_one_batch(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path) as node:
         await node.commit(*[NoOpRecord()] * 3000)
-        assert node.told.batches[-1].last_offset - node.told.batches[-1].base_offset == 2999
+        assert node.listener.batches[-1].last_offset - node.listener.batches[-1].base_offset == 2999
 
 
-async def test_what_is_too_much_for_a_batch_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+async def test_an_oversized_batch_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path) as node:
         end = node.quorum.last_offset
@@ -164,7 +165,7 @@ async def test_what_is_too_much_for_a_batch_is_refused_and_changes_nothing(tmp_p
 
 
 @proves("internal.metadata.max.batch.size.in.bytes")
-async def test_what_is_too_much_for_a_batch_is_a_setting(tmp_path: Path) -> None:
+async def test_the_size_limit_of_a_batch_is_a_setting(tmp_path: Path) -> None:
     formatted(tmp_path)
     settings = {"internal.metadata.max.batch.size.in.bytes": "1000"}
     async with running(tmp_path, settings) as node:
@@ -185,7 +186,7 @@ async def test_records_are_written_by_the_level_that_is_in_force(tmp_path: Path)
         assert node.image.metadata_version == 30
 
 
-async def test_nobody_appends_before_the_start_or_after_the_stop(tmp_path: Path) -> None:
+async def test_appends_before_the_start_or_after_the_stop_are_refused(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path) as node:
         quorum = node.quorum
@@ -224,7 +225,7 @@ async def test_transactions_show_when_they_end(tmp_path: Path) -> None:
 async def test_idle_nodes_write_no_ops_after_the_bootstrap(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path, {"metadata.max.idle.interval.ms": "10000"}) as node:
-        committed = len(node.told.batches)
+        committed = len(node.listener.batches)
         node.clock.advance(20_000)
         await asyncio.sleep(0)
         await bootstrapped(node)
@@ -232,13 +233,13 @@ async def test_idle_nodes_write_no_ops_after_the_bootstrap(tmp_path: Path) -> No
         for _ in range(50):
             await asyncio.sleep(0)
         await node.quorum.wait_committed(node.quorum.last_offset)
-        assert len(node.told.batches) == committed + 1
+        assert len(node.listener.batches) == committed + 1
         node.clock.advance(2_000)
         await node.feed.wait_for(node.image.offset + 1)
-        assert node.told.batches[-1].records == [NoOpRecord()]
+        assert node.listener.batches[-1].records == [NoOpRecord()]
 
 
-async def test_the_status_is_what_describe_quorum_tells(tmp_path: Path) -> None:
+async def test_the_status_is_what_describe_quorum_returns(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path) as node:
         await bootstrapped(node)
@@ -252,7 +253,9 @@ async def test_the_status_is_what_describe_quorum_tells(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("which", ["clean", "dirty"])
-async def test_what_apache_wrote_is_there(which: Literal["clean", "dirty"], tmp_path: Path) -> None:
+async def test_the_metadata_of_apache_is_read(
+    which: Literal["clean", "dirty"], tmp_path: Path
+) -> None:
     directory = unpack(which, tmp_path / "data")
     for _ in range(2):
         async with running(directory, cluster_id=CLUSTER_ID) as node:
@@ -263,10 +266,10 @@ async def test_what_apache_wrote_is_there(which: Literal["clean", "dirty"], tmp_
                 assert node.image.config_of(ConfigResourceType.TOPIC, name) == wanted.configs
             assert len(node.image.acls) == 2
             assert len(node.image.scram_credentials) == 1
-            assert node.quorum.leader_epoch > node.told.batches[0].epoch
+            assert node.quorum.leader_epoch > node.listener.batches[0].epoch
 
 
-# What can go wrong
+# Failures
 
 
 async def test_a_quorum_of_several_nodes_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
@@ -291,7 +294,7 @@ async def test_static_voters_need_no_voters_in_the_log(tmp_path: Path) -> None:
         async with running(tmp_path, settings) as node:
             assert node.quorum.kraft_version == 0
             assert node.quorum.leader_epoch == epoch
-            assert node.told.batches[0].last_offset == 0  # who leads, and no more
+            assert node.listener.batches[0].last_offset == 0  # the leader, and nothing else
             assert (
                 '"currentVoters":[{"voterId":1}]'
                 in (tmp_path / METADATA / "quorum-state").read_text()
@@ -306,7 +309,7 @@ def formatted_with_static_voters(path: Path, disk: FileSystem | None = None) -> 
     format_node(disk or DiskFileSystem(), config_for(path, STATIC), options, 1)
 
 
-async def test_raising_kraft_version_writes_down_who_votes(tmp_path: Path) -> None:
+async def test_raising_kraft_version_writes_the_voters(tmp_path: Path) -> None:
     formatted_with_static_voters(tmp_path)
     async with running(tmp_path, STATIC) as node:
         await bootstrapped(node)
@@ -314,7 +317,7 @@ async def test_raising_kraft_version_writes_down_who_votes(tmp_path: Path) -> No
         await node.commit(topic("a"))
         raised = node.quorum.describe()
         assert raised.voters[0].key.directory_id == node.directory.meta.directory_id
-    # What the settings say, or that they say nothing, does not matter from now on.
+    # The voters in the settings, or their absence, do not matter from now on.
     both = {"controller.quorum.voters": "1@127.0.0.1:9093,2@127.0.0.1:9094"}
     for settings in (STATIC, {}, both):
         async with running(tmp_path, settings) as node:
@@ -326,7 +329,7 @@ async def test_raising_kraft_version_writes_down_who_votes(tmp_path: Path) -> No
             assert '"data_version":1' in stored
 
 
-async def test_another_directory_is_refused_once_the_log_says_who_votes(tmp_path: Path) -> None:
+async def test_another_directory_is_refused_once_the_log_defines_the_voters(tmp_path: Path) -> None:
     formatted_with_static_voters(tmp_path)
     async with running(tmp_path, STATIC) as node:
         await bootstrapped(node)
@@ -371,7 +374,7 @@ async def test_a_damaged_election_is_not_guessed(tmp_path: Path) -> None:
             pass
 
 
-async def test_a_failing_disk_ends_the_quorum_and_tells_once() -> None:
+async def test_a_failing_disk_ends_the_quorum_and_is_reported_once() -> None:
     disk = simulated()
     async with running(ANYWHERE, filesystem=disk) as node:
         await node.commit(topic("a"))
@@ -397,7 +400,7 @@ async def test_a_failed_sync_is_final() -> None:
         assert not node.quorum.is_leader
 
 
-async def test_a_full_disk_refuses_and_goes_on() -> None:
+async def test_a_full_disk_refuses_and_continues() -> None:
     disk = simulated()
     async with running(ANYWHERE, filesystem=disk) as node:
         await node.commit(topic("a"))

@@ -1,4 +1,4 @@
-"""Reads that must ask the disk: they keep nobody else waiting, bring what cached ones bring, and an
+"""Reads that go to the disk: they delay no other request, return what cached reads return, and an
 error of the disk is an error and not the end of the process.
 """
 
@@ -44,22 +44,22 @@ SMALL_SEGMENTS = {"internal.segment.bytes": "2000", "index.interval.bytes": "100
 
 
 class SlowDisk(SimulatedDisk):
-    """Its cold files are read when the test says so."""
+    """Its cold files are read when the test permits it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = threading.Event()
+        self.requested = threading.Event()
         self.answers = threading.Event()
         self.threads: set[str] = set()
         self.wait_for_disk = self._wait
 
     def _wait(self, _path: Path) -> None:
         self.threads.add(threading.current_thread().name)
-        self.asked.set()
+        self.requested.set()
         assert self.answers.wait(PATIENCE_S)
 
     async def until_asked(self) -> None:
-        assert await asyncio.to_thread(self.asked.wait, PATIENCE_S)
+        assert await asyncio.to_thread(self.requested.wait, PATIENCE_S)
 
     def cool_down(self, *names: str) -> None:
         """All files of the partitions are cold."""
@@ -68,7 +68,7 @@ class SlowDisk(SimulatedDisk):
 
 @asynccontextmanager
 async def cold_node(*names: str, partitions: int = 2) -> AsyncIterator[tuple[DataNode, SlowDisk]]:
-    """With some segments in each partition; nothing is in memory but what was just written."""
+    """With several segments in each partition; only what was just written is in memory."""
     disk = SlowDisk()
     async with running(HERE, filesystem=disk) as node:
         node.create_topic("orders", partitions=partitions, configs=SMALL_SEGMENTS)
@@ -119,8 +119,8 @@ async def test_the_loop_s_own_thread_never_waits_for_a_disk() -> None:
 async def test_cached_bytes_are_answered_at_once() -> None:
     async with cold_node() as (node, disk):
         await read_all(node)
-        asked = request(orders(3))
-        assert isinstance(handle_fetch(node.context(asked, 12), asked), FetchResponse)
+        requested = request(orders(3))
+        assert isinstance(handle_fetch(node.context(requested, 12), requested), FetchResponse)
         assert not disk.threads
 
 
@@ -129,11 +129,11 @@ async def test_limits_are_those_of_cached_reads(max_bytes: int) -> None:
     async with cold_node() as (node, disk):
         disk.answers.set()
         for offset in (0, 7, 23, 39):
-            asked = request(orders(offset, 0, 1, partition_max_bytes=400), max_bytes=max_bytes)
+            requested = request(orders(offset, 0, 1, partition_max_bytes=400), max_bytes=max_bytes)
             disk.cool_down("orders-0", "orders-1")
-            cold = await fetch(node, asked)
+            cold = await fetch(node, requested)
             disk.cool_down()
-            warm = await fetch(node, asked)
+            warm = await fetch(node, requested)
             assert _records(cold) == _records(warm)
 
 
@@ -142,7 +142,7 @@ def _records(response: FetchResponse) -> list[bytes]:
     return [bytes(each) if isinstance(each, memoryview) else b"" for each in found]
 
 
-async def test_aborted_transactions_are_told_with_cold_batches() -> None:
+async def test_aborted_transactions_are_returned_with_cold_batches() -> None:
     async with cold_node(partitions=1) as (node, disk):
         partition = node.replicas.lookup("orders", 0)
         batch_in_transaction = batch(
@@ -178,13 +178,13 @@ async def test_a_sector_that_cannot_be_read_takes_the_directory_offline(
         assert any("offline" in line and str(path) in line for line in caplog.messages)
 
 
-async def test_what_is_loaded_counts_as_memory_of_answers() -> None:
+async def test_loaded_bytes_count_as_memory_of_responses() -> None:
     async with cold_node() as (node, disk):
         await fetch(node, request(orders()))
         disk.is_cold = lambda path: path.suffix == ".log"
-        asked = request(orders())
-        context = node.context(asked, 12)
-        outcome = handle_fetch(context, asked)
+        requested = request(orders())
+        context = node.context(requested, 12)
+        outcome = handle_fetch(context, requested)
         assert not isinstance(outcome, FetchResponse)
         slow = asyncio.ensure_future(outcome)
         await disk.until_asked()
@@ -194,7 +194,7 @@ async def test_what_is_loaded_counts_as_memory_of_answers() -> None:
         assert context.broker.budget.answer_bytes == 0
 
 
-async def test_a_reader_whose_topic_is_deleted_meanwhile_is_told_so() -> None:
+async def test_a_reader_whose_topic_is_deleted_meanwhile_gets_the_error() -> None:
     async with cold_node("orders-0") as (node, disk):
         slow = asyncio.ensure_future(fetch_one(node, request(orders())))
         await disk.until_asked()
@@ -203,7 +203,7 @@ async def test_a_reader_whose_topic_is_deleted_meanwhile_is_told_so() -> None:
         assert (await slow).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_what_was_truncated_while_it_was_read_is_not_shown() -> None:
+async def test_records_truncated_during_a_read_are_not_returned() -> None:
     async with cold_node("orders-0") as (node, disk):
         slow = asyncio.ensure_future(fetch_one(node, request(orders(20))))
         await disk.until_asked()
@@ -215,10 +215,10 @@ async def test_what_was_truncated_while_it_was_read_is_not_shown() -> None:
         assert (await slow).records == b""
 
 
-@pytest.mark.skipif(not disk_calls.CACHED_ONLY, reason="only Linux tells what is cached")
+@pytest.mark.skipif(not disk_calls.CACHED_ONLY, reason="only Linux reports what is cached")
 @pytest.mark.skipif(not USE_COMPILED, reason="views are compiled")
 async def test_no_view_of_a_file_waits_for_the_disk(tmp_path: Path) -> None:
-    """What it shows could leave the page cache meanwhile."""
+    """The memory behind its view could leave the page cache meanwhile."""
     async with running(tmp_path) as node:
         node.create_topic("orders", partitions=2)
         for index in range(2):
@@ -227,24 +227,24 @@ async def test_no_view_of_a_file_waits_for_the_disk(tmp_path: Path) -> None:
         file.sync()
         with file.path.open("rb") as opened:
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        asked = request(orders(0, 0, 1))
-        context = node.context(asked, 12)
+        requested = request(orders(0, 0, 1))
+        context = node.context(requested, 12)
         context.peer.takes_files = True
-        outcome = handle_fetch(context, asked)
+        outcome = handle_fetch(context, requested)
         if isinstance(outcome, FetchResponse):
             pytest.skip("this file system keeps its files in memory")
         partitions = (await outcome).responses[0].partitions
         assert [len(values_of(each.records)) for each in partitions] == [6, 6]
         assert [view_of(each.records) for each in partitions] == [None, None]
-        # Nothing is cold any more, and it is not asked for the first time.
-        handle_fetch(context, asked)
-        outcome = handle_fetch(context, asked)
+        # Nothing is cold any more, and this is not the first request.
+        handle_fetch(context, requested)
+        outcome = handle_fetch(context, requested)
         assert isinstance(outcome, FetchResponse)
         assert all(view_of(each.records) for each in outcome.responses[0].partitions)
 
 
 async def test_nothing_of_a_cold_read_waits_for_the_garbage_collector() -> None:
-    """Its buffers would not be used again before, and it hardly ever runs."""
+    """Its buffers would not be reused before that, and it hardly ever runs."""
     async with cold_node("orders-0") as (node, disk):
         disk.answers.set()
         gc.collect()
@@ -258,14 +258,14 @@ async def test_nothing_of_a_cold_read_waits_for_the_garbage_collector() -> None:
             gc.enable()
 
 
-async def test_a_client_that_is_gone_leaves_no_read_behind() -> None:
+async def test_a_client_that_is_gone_leaves_no_read() -> None:
     async with cold_node("orders-0") as (node, disk):
         slow = asyncio.ensure_future(fetch_one(node, request(orders())))
         await disk.until_asked()
         slow.cancel()
         disk.answers.set()
         await asyncio.wait([slow])
-        while node.replicas.cold_reads.bytes_under_way:  # noqa: ASYNC110 - nobody else is told
+        while node.replicas.cold_reads.bytes_under_way:  # noqa: ASYNC110 - no event is available
             await asyncio.sleep(0)
 
 
@@ -278,19 +278,19 @@ async def test_bytes_under_way_are_bounded_also_when_clients_leave(
         disk.is_cold = lambda path: path.suffix == ".log"
         cold_reads = node.replicas.cold_reads
         before = cold_reads.count
-        asked = [
+        requested = [
             asyncio.ensure_future(fetch_one(node, request(orders(0, index, partition_max_bytes=9))))
             for index in (0, 1, 0, 1)
         ]
         await disk.until_asked()
         assert cold_reads.count == before + 1, "the others wait for their turn"
-        asked.pop(1).cancel()
+        requested.pop(1).cancel()
         disk.answers.set()
-        assert all([(await each).records for each in asked])
+        assert all([(await each).records for each in requested])
         assert cold_reads.bytes_under_way == 0
 
 
-async def test_a_waiting_fetch_is_answered_though_what_it_waits_for_is_cold() -> None:
+async def test_a_waiting_fetch_is_answered_from_cold_files() -> None:
     async with cold_node(partitions=1) as (node, disk):
         disk.answers.set()
         waiting = asyncio.ensure_future(fetch_one(node, request(orders(40), max_wait_ms=60_000)))
@@ -309,7 +309,7 @@ async def test_a_whole_log_is_read_in_threads_for_its_coordinator() -> None:
         assert all(name.startswith("moldau-read") for name in disk.threads)
 
 
-async def test_a_lack_of_descriptors_is_told_to_who_reads() -> None:
+async def test_a_lack_of_descriptors_is_reported_to_readers() -> None:
     async with cold_node("orders-0") as (node, disk):
         disk.answers.set()
         path = node.replicas.lookup("orders", 0).log.segments[0].path()
@@ -322,7 +322,7 @@ async def test_a_lack_of_descriptors_is_told_to_who_reads() -> None:
         assert values_of((await fetch_one(node, request(orders(30)))).records)[0] == b"30" * 50
 
 
-async def test_a_file_that_may_not_be_read_is_no_full_disk() -> None:
+async def test_an_unreadable_file_is_not_a_full_disk() -> None:
     async with cold_node("orders-0") as (node, disk):
         disk.answers.set()
         path = node.replicas.lookup("orders", 0).log.segments[0].path()
@@ -333,27 +333,27 @@ async def test_a_file_that_may_not_be_read_is_no_full_disk() -> None:
         assert not node.replicas.reports.is_full(node.directories[0])
 
 
-async def test_a_waiting_fetch_is_answered_whatever_goes_wrong_when_it_looks_again() -> None:
+async def test_a_waiting_fetch_is_answered_when_its_retry_fails() -> None:
     async with cold_node() as (node, disk):
         await read_all(node)
-        asked = request(orders(40), max_wait_ms=60_000)
-        waiting = handle_fetch(node.context(asked, 12), asked)
+        requested = request(orders(40), max_wait_ms=60_000)
+        waiting = handle_fetch(node.context(requested, 12), requested)
         assert not isinstance(waiting, FetchResponse)
 
         def surprise(_path: Path) -> None:
-            raise RuntimeError("nobody expects this")
+            raise RuntimeError("unexpected")
 
         disk.cool_down("orders-0")
         disk.wait_for_disk = surprise
         await fill(node, b"new")
-        with pytest.raises(RuntimeError, match="nobody expects this"):
+        with pytest.raises(RuntimeError, match="unexpected"):
             await asyncio.wait_for(waiting, PATIENCE_S)
 
 
-async def test_what_the_disk_has_changed_since_it_was_written_is_damage(
+async def test_changes_on_the_disk_since_the_write_are_damage(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A node trusts what it wrote or has checked, but not the disk that brings it back."""
+    """A node trusts data that it wrote or has checked, but not the disk that returns it."""
     async with cold_node(partitions=1) as (node, disk):
         disk.answers.set()
         assert await read_all(node) == [b"%d" % number * 50 for number in range(40)]
@@ -395,7 +395,7 @@ async def test_a_length_that_the_disk_has_changed_is_damage_though_more_is_cache
 
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
-async def test_a_retry_after_a_start_is_looked_up_without_keeping_the_loop(
+async def test_a_retry_after_a_start_is_looked_up_without_blocking_the_loop(
     compression: Compression,
 ) -> None:
     """A snapshot has only the last batch of a producer; the ones before it lie on a cold disk."""
@@ -416,7 +416,7 @@ async def test_a_retry_after_a_start_is_looked_up_without_keeping_the_loop(
         answer = await retry
         assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, offsets[6])
         assert all(name.startswith("moldau-read") for name in disk.threads)
-        # Now all that can be in flight is known.
+        # By now all batches that can be in flight are known.
         for number in range(5, 10):
             assert (await produce(node, sent(number))).base_offset == offsets[number]
         assert (await produce(node, sent(10))).base_offset == 90

@@ -1,5 +1,5 @@
-"""What else asks the disk after a start: searches by time, retention, lost indexes, appends. None
-of it keeps the event loop waiting.
+"""Other reads from the disk after a start: searches by time, retention, lost indexes, appends. None
+of them blocks the event loop.
 """
 
 import pytest
@@ -14,7 +14,7 @@ from moldau.storage.compaction.plan import assess, make_plan
 
 
 def check_threads(disk: SlowDisk) -> None:
-    """Somebody asked the disk, and it was no event loop."""
+    """Something read the disk, in another thread than the event loop's."""
     assert disk.threads
     assert {name.rpartition("_")[0] for name in disk.threads} == {"moldau-read"}
 
@@ -36,7 +36,7 @@ async def test_retention_learns_the_age_of_segments_in_threads() -> None:
         disk.answers.set()
         log = node.replicas.lookup("orders", 0).log
         count = len(log.segments)
-        # What a start begins is under way then.
+        # By now the background work of the start is in progress.
         await fill(node, b"new", index=1)
         # The default retention of a week is over.
         node.clock.advance(8 * 24 * 3_600_000)

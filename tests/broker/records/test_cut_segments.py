@@ -1,4 +1,4 @@
-"""Somebody else cuts a segment under a running node: that costs the records that were cut off, not
+"""Another process truncates a segment under a running node: that costs the truncated records, not
 the partition and not the process.
 """
 
@@ -47,7 +47,9 @@ def fetch(client: WireClient, topic: str, offset: int = 0) -> PartitionData:
 
 
 @pytest.mark.parametrize(("kept", "sound"), [(0, 0), (50, 0), (150_000, 1)])
-def test_a_cut_segment_costs_what_was_cut_off(tmp_path: Path, kept: int, sound: int) -> None:
+def test_a_truncated_segment_costs_only_the_truncated_records(
+    tmp_path: Path, kept: int, sound: int
+) -> None:
     with broker(directory=tmp_path, process=True) as node:
         node.create_topic("cut", config={"segment.bytes": str(1 << 20)})
         node.create_topic("sound")

@@ -1,4 +1,4 @@
-"""Fetch: what is read, how much of it, when it is answered, and what sessions leave out."""
+"""Fetch: which records are returned, how many, when, and what sessions leave out."""
 
 import asyncio
 from pathlib import Path
@@ -53,16 +53,16 @@ def orders(offset: int = 0, *indexes: int, **fields: Any) -> FetchTopic:
 
 
 async def fetch(
-    node: DataNode, asked: FetchRequest, version: int = BY_NAME, **options: Any
+    node: DataNode, sent: FetchRequest, version: int = BY_NAME, **options: Any
 ) -> FetchResponse:
-    outcome = handle_fetch(node.context(asked, version, **options), asked)
+    outcome = handle_fetch(node.context(sent, version, **options), sent)
     return outcome if isinstance(outcome, FetchResponse) else await outcome
 
 
 async def fetch_one(
-    node: DataNode, asked: FetchRequest, version: int = BY_NAME, **options: Any
+    node: DataNode, sent: FetchRequest, version: int = BY_NAME, **options: Any
 ) -> PartitionData:
-    response = await fetch(node, asked, version, **options)
+    response = await fetch(node, sent, version, **options)
     return response.responses[0].partitions[0]
 
 
@@ -109,8 +109,8 @@ async def test_uncommitted_records_are_not_shown(tmp_path: Path) -> None:
 async def test_a_waiting_fetch_is_answered_as_soon_as_records_are_committed(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
-        asked = request(orders(), max_wait_ms=60_000)
-        waiting = handle_fetch(node.context(asked, BY_NAME), asked)
+        sent = request(orders(), max_wait_ms=60_000)
+        waiting = handle_fetch(node.context(sent, BY_NAME), sent)
         assert isinstance(waiting, asyncio.Future)
         node.replicas.lookup("orders", 0).append(batch(b"a"))
         response = await waiting
@@ -121,8 +121,8 @@ async def test_a_waiting_fetch_waits_for_enough_bytes(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         size = len(batch(b"a"))
-        asked = request(orders(), max_wait_ms=60_000, min_bytes=2 * size)
-        waiting = handle_fetch(node.context(asked, BY_NAME), asked)
+        sent = request(orders(), max_wait_ms=60_000, min_bytes=2 * size)
+        waiting = handle_fetch(node.context(sent, BY_NAME), sent)
         assert isinstance(waiting, asyncio.Future)
         await fill(node, b"a")
         await asyncio.sleep(0)
@@ -133,14 +133,14 @@ async def test_a_waiting_fetch_waits_for_enough_bytes(tmp_path: Path) -> None:
         assert values_of(response.responses[0].partitions[0].records) == [b"a", b"b"]
 
 
-async def test_a_waiting_fetch_is_answered_with_what_there_is_when_its_time_is_up(
+async def test_a_waiting_fetch_returns_what_exists_when_its_time_is_up(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         await fill(node, b"a")
-        asked = request(orders(), max_wait_ms=10_000, min_bytes=1_000_000)
-        waiting = handle_fetch(node.context(asked, BY_NAME), asked)
+        sent = request(orders(), max_wait_ms=10_000, min_bytes=1_000_000)
+        waiting = handle_fetch(node.context(sent, BY_NAME), sent)
         assert isinstance(waiting, asyncio.Future)
         node.clock.advance(11_000)
         response = await waiting
@@ -148,21 +148,21 @@ async def test_a_waiting_fetch_is_answered_with_what_there_is_when_its_time_is_u
         assert len(node.replicas.deadlines) == 0
 
 
-async def test_nobody_waits_longer_than_five_minutes(tmp_path: Path) -> None:
+async def test_no_fetch_waits_longer_than_five_minutes(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
-        asked = request(orders(), max_wait_ms=2**31 - 1, min_bytes=2**31 - 1)
-        waiting = handle_fetch(node.context(asked, BY_NAME), asked)
+        sent = request(orders(), max_wait_ms=2**31 - 1, min_bytes=2**31 - 1)
+        waiting = handle_fetch(node.context(sent, BY_NAME), sent)
         assert isinstance(waiting, asyncio.Future)
         node.clock.advance(301_000)
         assert (await waiting).error_code == 0
 
 
-async def test_a_fetch_whose_client_is_gone_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_fetch_whose_client_is_gone_leaves_nothing(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
-        asked = request(orders(), max_wait_ms=10_000)
-        waiting = handle_fetch(node.context(asked, BY_NAME), asked)
+        sent = request(orders(), max_wait_ms=10_000)
+        waiting = handle_fetch(node.context(sent, BY_NAME), sent)
         assert isinstance(waiting, asyncio.Future)
         waiting.cancel()
         await asyncio.sleep(0)
@@ -171,11 +171,11 @@ async def test_a_fetch_whose_client_is_gone_leaves_nothing_behind(tmp_path: Path
         await fill(node, b"a")
 
 
-async def test_a_waiting_fetch_hears_of_a_deleted_topic(tmp_path: Path) -> None:
+async def test_a_waiting_fetch_notices_a_deleted_topic(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
-        asked = request(orders(), max_wait_ms=60_000)
-        waiting = handle_fetch(node.context(asked, BY_NAME), asked)
+        sent = request(orders(), max_wait_ms=60_000)
+        waiting = handle_fetch(node.context(sent, BY_NAME), sent)
         assert isinstance(waiting, asyncio.Future)
         node.delete_topic()
         response = await waiting
@@ -214,7 +214,7 @@ async def test_the_broker_s_own_limit_holds_too(tmp_path: Path) -> None:
 
 BAD = {
     "105 before the start": (orders(-1), ErrorCode.OFFSET_OUT_OF_RANGE),
-    "105 behind the end": (orders(5), ErrorCode.OFFSET_OUT_OF_RANGE),
+    "105 after the end": (orders(5), ErrorCode.OFFSET_OUT_OF_RANGE),
     "106 old epoch": (orders(current_leader_epoch=0), ErrorCode.FENCED_LEADER_EPOCH),
     "106 future epoch": (orders(current_leader_epoch=2), ErrorCode.UNKNOWN_LEADER_EPOCH),
     "112 negative": (orders(partition_max_bytes=-1), ErrorCode.INVALID_REQUEST),
@@ -246,8 +246,8 @@ async def test_bad_requests_are_refused(tmp_path: Path) -> None:
             assert answer.error_code == code
         assert (await fetch(node, request())).responses == []
         unknown = FetchTopic(topic_id=topic_id(9), partitions=[FetchPartition()])
-        nobody = FetchTopic(partitions=[FetchPartition()])
-        for topic in (unknown, nobody):
+        unnamed = FetchTopic(partitions=[FetchPartition()])
+        for topic in (unknown, unnamed):
             answer = await fetch_one(node, request(topic), NEWEST)
             assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -255,11 +255,11 @@ async def test_bad_requests_are_refused(tmp_path: Path) -> None:
 async def test_negative_waits_are_none(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
-        asked = request(orders(), max_wait_ms=-5)
-        assert isinstance(handle_fetch(node.context(asked, BY_NAME), asked), FetchResponse)
+        sent = request(orders(), max_wait_ms=-5)
+        assert isinstance(handle_fetch(node.context(sent, BY_NAME), sent), FetchResponse)
 
 
-async def test_readers_of_committed_records_are_told_what_was_aborted(tmp_path: Path) -> None:
+async def test_readers_of_committed_records_get_the_aborted_transactions(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         partition = node.replicas.lookup("orders", 0)
@@ -298,8 +298,8 @@ async def test_a_reader_of_committed_records_waits_for_the_end_of_the_transactio
             partition,
             batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True),
         )
-        asked = request(orders(), isolation_level=1, max_wait_ms=60_000, min_bytes=1)
-        waiting = handle_fetch(node.context(asked, 12), asked)
+        sent = request(orders(), isolation_level=1, max_wait_ms=60_000, min_bytes=1)
+        waiting = handle_fetch(node.context(sent, 12), sent)
         assert isinstance(waiting, asyncio.Future)
         await partition.wait_committed(partition.append(batch(b"b")).last_offset)
         await asyncio.sleep(0)
@@ -345,15 +345,15 @@ async def test_a_waiting_follower_gets_what_is_appended_at_once(tmp_path: Path) 
     async with running(tmp_path) as node:
         node.create_topic("orders", replicas=(1, 2))
         topic = FetchTopic(topic_id=topic_id(1), partitions=orders(0).partitions)
-        asked = request(topic, replica_state=ReplicaState(replica_id=2), max_wait_ms=60_000)
-        waiting = handle_fetch(node.context(asked, NEWEST, privileged=True), asked)
+        sent = request(topic, replica_state=ReplicaState(replica_id=2), max_wait_ms=60_000)
+        waiting = handle_fetch(node.context(sent, NEWEST, privileged=True), sent)
         assert isinstance(waiting, asyncio.Future)
         node.replicas.lookup("orders", 0).append(batch(b"a"))
         response = await waiting
         assert values_of(response.responses[0].partitions[0].records) == [b"a"]
 
 
-async def test_a_reader_with_another_history_is_told_where_it_parts(tmp_path: Path) -> None:
+async def test_a_reader_with_another_history_gets_the_diverging_epoch(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         await fill(node, b"a", b"b")
@@ -371,7 +371,7 @@ async def test_a_reader_with_another_history_is_told_where_it_parts(tmp_path: Pa
 # Sessions
 
 
-async def test_a_session_leaves_out_what_is_not_new(tmp_path: Path) -> None:
+async def test_a_session_leaves_out_unchanged_partitions(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders", partitions=2)
         first = await fetch(node, request(orders(0, 0, 1), session_epoch=0))
@@ -394,7 +394,7 @@ async def test_a_session_leaves_out_what_is_not_new(tmp_path: Path) -> None:
         assert after.responses == []
 
 
-async def test_an_error_is_told_again_and_so_is_its_end(tmp_path: Path) -> None:
+async def test_an_error_is_repeated_and_its_end_reported(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         first = await fetch(node, request(orders(), session_epoch=0))
@@ -457,7 +457,7 @@ async def test_partitions_that_got_something_go_to_the_end_of_the_line(tmp_path:
         assert sorted(served) == [0, 1]
 
 
-async def test_old_clients_look_for_another_leader_when_a_disk_fails(tmp_path: Path) -> None:
+async def test_old_clients_search_for_another_leader_when_a_disk_fails(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders", directory=directory_id(0))
         node.directories[0].fail(OSError(5, "the disk is gone"))

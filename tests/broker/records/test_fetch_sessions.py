@@ -1,4 +1,4 @@
-"""How much clients can make a node remember by fetch sessions."""
+"""The bounds on what clients can make a node remember by fetch sessions."""
 
 import pytest
 
@@ -34,12 +34,12 @@ def request(*names: str, session_id: int = 0, epoch: int = 0) -> FetchRequest:
 
 
 def begin(
-    sessions: FetchSessions, asked: FetchRequest, *, error_code: int = 0, now_ms: float = 0.0
+    sessions: FetchSessions, sent: FetchRequest, *, error_code: int = 0, now_ms: float = 0.0
 ) -> int:
     """A new session's id."""
-    fetch = sessions.begin(asked, BY_NAME, is_follower=False, now_ms=now_ms)
+    fetch = sessions.begin(sent, BY_NAME, is_follower=False, now_ms=now_ms)
     assert isinstance(fetch, FullFetch)
-    for each in fetch.asked:
+    for each in fetch.requested:
         fetch.is_news(each, PartitionData(error_code=error_code))
     return fetch.answered([])
 
@@ -55,7 +55,7 @@ def bytes_max(monkeypatch: pytest.MonkeyPatch) -> int:
     return 100_000
 
 
-def test_nothing_is_remembered_for_those_who_are_only_refused() -> None:
+def test_no_session_begins_for_refused_partitions_only() -> None:
     sessions = FetchSessions(SLOTS)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert begin(sessions, request("a", "b"), error_code=unknown) == NO_SESSION
@@ -71,7 +71,7 @@ def test_all_sessions_together_have_so_many_bytes(bytes_max: int) -> None:
     assert begin(sessions, request("short")) > 0
 
 
-def test_wide_characters_count_for_what_they_take(bytes_max: int) -> None:
+def test_wide_characters_count_with_their_size_in_memory(bytes_max: int) -> None:
     sessions = FetchSessions(SLOTS)
     wide = "\N{PARTY POPPER}" + "x" * NAME_CHARS
     assert bytes_max < 4 * NAME_CHARS
@@ -107,7 +107,7 @@ def test_sessions_that_are_not_used_make_room_for_bytes() -> None:
         )
 
 
-def test_what_is_forgotten_is_not_counted_any_more() -> None:
+def test_forgotten_partitions_are_no_longer_counted() -> None:
     sessions = FetchSessions(SLOTS)
     session_id = begin(sessions, request("a"))
     before = sessions.size_bytes

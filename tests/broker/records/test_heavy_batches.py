@@ -1,4 +1,4 @@
-"""Batches that threads look through take no more memory than is counted."""
+"""Batches that threads validate take no more memory than is counted."""
 
 import asyncio
 import random
@@ -24,24 +24,26 @@ VERSION = 12
 
 
 def heavy_batch() -> bytes:
-    """What a thread looks through."""
+    """Batches that a thread validates."""
     values = (random.Random(7).randbytes(HEAVY_BYTES * 2),)
     return bytes(recompress(RecordBatch(batch(*values)), Compression.ZSTD))
 
 
 @pytest.mark.parametrize("count", [1, 20], ids=["one", "many"])
-async def test_what_waits_for_a_thread_is_charged_or_not_copied(tmp_path: Path, count: int) -> None:
+async def test_batches_that_wait_for_a_thread_are_charged_or_not_copied(
+    tmp_path: Path, count: int
+) -> None:
     sent = heavy_batch()
     async with running(tmp_path) as node:
         node.create_topic("orders", partitions=count)
         parts = [PartitionProduceData(index=n, records=memoryview(sent)) for n in range(count)]
-        asked = ProduceRequest(
+        requested = ProduceRequest(
             acks=1, topic_data=[TopicProduceData(name="orders", partition_data=parts)]
         )
-        context = node.context(asked, VERSION)
+        context = node.context(requested, VERSION)
         tracemalloc.start()
         try:
-            working = asyncio.ensure_future(cast("Any", handle_produce(context, asked)))
+            working = asyncio.ensure_future(cast("Any", handle_produce(context, requested)))
             most = 0
             while not working.done():
                 most = max(most, context.broker.budget.held)

@@ -56,13 +56,13 @@ async def list_offset(
     isolation: int = 0,
     replica_id: int = -1,
 ) -> ListOffsetsPartitionResponse:
-    asked = ListOffsetsPartition(
+    requested = ListOffsetsPartition(
         partition_index=index, timestamp=timestamp, current_leader_epoch=epoch
     )
     request = ListOffsetsRequest(
         replica_id=replica_id,
         isolation_level=isolation,
-        topics=[ListOffsetsTopic(name="orders", partitions=[asked])],
+        topics=[ListOffsetsTopic(name="orders", partitions=[requested])],
     )
     response: Any = handle_list_offsets(node.context(request, version), request)
     if inspect.isawaitable(response):
@@ -72,10 +72,8 @@ async def list_offset(
 
 
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
-async def test_large_batches_are_looked_into_in_a_thread(
-    tmp_path: Path, codec: Compression
-) -> None:
-    """While all threads are busy, the loop answers what needs none."""
+async def test_large_batches_are_searched_in_a_thread(tmp_path: Path, codec: Compression) -> None:
+    """While all threads are busy, the event loop answers requests that need none."""
     count = 30_000
     times_ms = [1_000 + min(number, count - number) for number in range(count)]
     records = [Record(n, time_ms, None, b"%016x" % hash(n)) for n, time_ms in enumerate(times_ms)]
@@ -149,7 +147,7 @@ async def test_bad_questions_about_offsets_are_refused(tmp_path: Path) -> None:
         assert codes == [ErrorCode.INVALID_REQUEST] * 2
 
 
-async def test_the_end_is_what_the_asker_may_see(tmp_path: Path) -> None:
+async def test_the_end_depends_on_the_clients_isolation_level(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         partition = node.replicas.lookup("orders", 0)
@@ -187,11 +185,11 @@ async def test_epochs_end_where_the_next_one_begins(tmp_path: Path) -> None:
         await fill(node, [3000])
 
         def end_of(epoch: int, current: int = -1, index: int = 0) -> tuple[int, int, int]:
-            asked = OffsetForLeaderPartition(
+            requested = OffsetForLeaderPartition(
                 partition=index, leader_epoch=epoch, current_leader_epoch=current
             )
             request = OffsetForLeaderEpochRequest(
-                topics=[OffsetForLeaderTopic(topic="orders", partitions=[asked])]
+                topics=[OffsetForLeaderTopic(topic="orders", partitions=[requested])]
             )
             response: Any = handle_offset_for_leader_epoch(node.context(request), request)
             found = response.topics[0].partitions[0]

@@ -1,4 +1,4 @@
-"""Produce: what is taken, what is refused and how, and when it is answered."""
+"""Produce: what is accepted, what is refused and how, and when it is answered."""
 
 import struct
 from collections.abc import Awaitable, Callable
@@ -51,10 +51,10 @@ def request(
 
 
 async def produce(
-    node: DataNode, asked: ProduceRequest, version: int = NEWEST
+    node: DataNode, requested: ProduceRequest, version: int = NEWEST
 ) -> PartitionProduceResponse:
     """The answer for the first partition."""
-    outcome: Any = handle_produce(node.context(asked, version), asked)
+    outcome: Any = handle_produce(node.context(requested, version), requested)
     if isinstance(outcome, Awaitable):
         outcome = await outcome
     response = await outcome.answer if isinstance(outcome, Staged) else outcome
@@ -65,8 +65,8 @@ async def produce(
 async def test_acks_all_is_answered_when_the_records_are_flushed(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
-        asked = request(batch(b"a", b"b"))
-        outcome = handle_produce(node.context(asked, NEWEST), asked)
+        requested = request(batch(b"a", b"b"))
+        outcome = handle_produce(node.context(requested, NEWEST), requested)
         assert isinstance(outcome, Staged)
         log = node.replicas.lookup("orders", 0).log
         assert log.log_end_offset == 2, "stage one has appended"
@@ -83,18 +83,18 @@ async def test_acks_all_is_answered_when_the_records_are_flushed(tmp_path: Path)
 async def test_acks_1_is_answered_at_once(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
-        asked = request(batch(b"a"), acks=1)
-        assert isinstance(handle_produce(node.context(asked, 9), asked), ProduceResponse)
+        requested = request(batch(b"a"), acks=1)
+        assert isinstance(handle_produce(node.context(requested, 9), requested), ProduceResponse)
 
 
 async def test_acks_0_gets_no_answer_and_an_error_ends_the_connection(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
-        asked = request(batch(b"a"), acks=0)
-        assert handle_produce(node.context(asked, 9), asked) is None
-        asked = request(batch(b"a"), acks=0, topic="missing")
+        requested = request(batch(b"a"), acks=0)
+        assert handle_produce(node.context(requested, 9), requested) is None
+        requested = request(batch(b"a"), acks=0, topic="missing")
         with pytest.raises(MalformedRequestError, match="acks=0"):
-            handle_produce(node.context(asked, 9), asked)
+            handle_produce(node.context(requested, 9), requested)
 
 
 async def test_batches_of_pipelined_requests_keep_their_order(tmp_path: Path) -> None:
@@ -102,10 +102,10 @@ async def test_batches_of_pipelined_requests_keep_their_order(tmp_path: Path) ->
         node.create_topic("orders")
         waiting = []
         for number in range(5):
-            asked = request(
+            requested = request(
                 batch(b"%d" % number, producer_id=7, producer_epoch=0, base_sequence=number)
             )
-            waiting.append(handle_produce(node.context(asked, 9), asked))
+            waiting.append(handle_produce(node.context(requested, 9), requested))
         offsets = []
         for outcome in waiting:
             assert isinstance(outcome, Staged)
@@ -141,16 +141,16 @@ async def test_topics_may_be_named_by_their_ids(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         known = node.create_topic("orders")
         for wanted, code in [(known, 0), (topic_id(9), 100), (bytes(16), 100)]:
-            asked = request(batch(b"a"), topic="")
-            asked.topic_data[0].topic_id = wanted  # type: ignore[assignment]
-            outcome = handle_produce(node.context(asked, WITH_TOPIC_IDS), asked)
+            requested = request(batch(b"a"), topic="")
+            requested.topic_data[0].topic_id = wanted  # type: ignore[assignment]
+            outcome = handle_produce(node.context(requested, WITH_TOPIC_IDS), requested)
             response = await outcome.answer if isinstance(outcome, Staged) else outcome
             assert isinstance(response, ProduceResponse)
             assert response.responses[0].topic_id == wanted
             assert response.responses[0].partition_responses[0].error_code == code
 
 
-async def test_append_time_is_told(tmp_path: Path) -> None:
+async def test_append_time_is_returned(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders", configs={"message.timestamp.type": "LogAppendTime"})
         before_ms = node.clock.wall_ms()
@@ -164,8 +164,8 @@ async def test_append_time_is_told(tmp_path: Path) -> None:
 async def test_an_append_that_is_not_committed_in_time_times_out(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders", replicas=(1, 2))
-        asked = request(batch(b"a"), timeout_ms=1_000)
-        outcome = handle_produce(node.context(asked, 9), asked)
+        requested = request(batch(b"a"), timeout_ms=1_000)
+        outcome = handle_produce(node.context(requested, 9), requested)
         assert isinstance(outcome, Staged)
         node.clock.advance(1_500)
         response = await outcome.answer
@@ -185,7 +185,7 @@ async def test_too_few_replicas_in_sync_refuse_acks_all(tmp_path: Path) -> None:
         assert (await produce(node, request(batch(b"a"), acks=1))).error_code == 0
 
 
-async def test_who_is_not_the_leader_says_who_is(tmp_path: Path) -> None:
+async def test_a_broker_that_is_not_the_leader_names_the_leader(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.commit(
             RegisterBrokerRecord(
@@ -194,8 +194,8 @@ async def test_who_is_not_the_leader_says_who_is(tmp_path: Path) -> None:
             )
         )  # fmt: skip
         node.create_topic("orders", replicas=(2, 1))
-        asked = request(batch(b"a"))
-        response = handle_produce(node.context(asked, 10), asked)
+        requested = request(batch(b"a"))
+        response = handle_produce(node.context(requested, 10), requested)
         assert isinstance(response, ProduceResponse)
         answer = response.responses[0].partition_responses[0]
         assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -207,8 +207,8 @@ async def test_who_is_not_the_leader_says_who_is(tmp_path: Path) -> None:
             9092,
             "b",
         )
-        asked = request(batch(b"a"))
-        older = handle_produce(node.context(asked, 9), asked)
+        requested = request(batch(b"a"))
+        older = handle_produce(node.context(requested, 9), requested)
         assert isinstance(older, ProduceResponse)
         assert older.node_endpoints == []
 
@@ -216,8 +216,8 @@ async def test_who_is_not_the_leader_says_who_is(tmp_path: Path) -> None:
 async def test_a_partition_named_twice_is_refused_and_the_others_are_not(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders", partitions=2)
-        asked = request(batch(b"a"))
-        asked.topic_data.append(
+        requested = request(batch(b"a"))
+        requested.topic_data.append(
             TopicProduceData(
                 name="orders",
                 partition_data=[
@@ -226,7 +226,7 @@ async def test_a_partition_named_twice_is_refused_and_the_others_are_not(tmp_pat
                 ],
             )
         )
-        outcome = handle_produce(node.context(asked, 9), asked)
+        outcome = handle_produce(node.context(requested, 9), requested)
         assert isinstance(outcome, Staged)
         response = await outcome.answer
         assert isinstance(response, ProduceResponse)
@@ -236,7 +236,7 @@ async def test_a_partition_named_twice_is_refused_and_the_others_are_not(tmp_pat
 
 
 def patched(position: int, form: str, value: int) -> Callable[[], bytearray]:
-    """A batch with one field changed and a sound checksum."""
+    """A batch with one field changed and a valid checksum."""
 
     def make() -> bytearray:
         made = batch(b"a", b"b")
@@ -283,7 +283,7 @@ CASES: dict[str, tuple[Callable[[], Any], ErrorCode]] = {
     "81 magic -1": (patched(16, ">b", -1), ErrorCode.CORRUPT_MESSAGE),
     "82 tiny length": (patched(8, ">i", 13), ErrorCode.CORRUPT_MESSAGE),
     "83 length beyond": (patched(8, ">i", 10_000), ErrorCode.INVALID_RECORD),
-    "83 partial batch behind": (lambda: batch(b"a") + b"\x00" * 20, ErrorCode.INVALID_RECORD),
+    "83 partial batch after": (lambda: batch(b"a") + b"\x00" * 20, ErrorCode.INVALID_RECORD),
     "84 checksum": (wrong_crc, ErrorCode.CORRUPT_MESSAGE),
     "85 too large": (lambda: batch(b"x" * 1_100_000), ErrorCode.MESSAGE_TOO_LARGE),
     "86 base offset": (patched(0, ">q", 4), ErrorCode.INVALID_RECORD),
@@ -315,13 +315,13 @@ async def test_bad_records_are_refused_and_nothing_is_appended(name: str, tmp_pa
         answer = await produce(node, request(make()))
         assert answer.error_code == code
         assert answer.base_offset == -1
-        # Apache says why only of records.
+        # Apache gives a reason only for records.
         assert bool(answer.error_message) is bool(answer.record_errors)
         assert node.replicas.lookup("orders", 0).log.log_end_offset == 0
         assert (await produce(node, request(batch(b"good")))).error_code == 0
 
 
-TOLD = {
+MESSAGES = {
     ErrorCode.NOT_ENOUGH_REPLICAS: "Unable to verify the partition has been added to the "
     "transaction. Underlying error: COORDINATOR_NOT_AVAILABLE",
 }
@@ -335,7 +335,7 @@ async def test_bad_requests_are_refused(tmp_path: Path) -> None:
             b"a", producer_id=3, producer_epoch=0, base_sequence=0, is_transactional=True
         )
         zstd = batch(b"a" * 50, compression=Compression.ZSTD)
-        for asked, version, code in [
+        for requested, version, code in [
             (request(batch(b"a"), acks=2), 9, ErrorCode.INVALID_REQUIRED_ACKS),
             (request(batch(b"a"), acks=-2), 9, ErrorCode.INVALID_REQUIRED_ACKS),
             (request(batch(b"a"), topic="nope"), 9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -346,9 +346,9 @@ async def test_bad_requests_are_refused(tmp_path: Path) -> None:
             (request(transactional), 9, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
             (request(transactional, transactional_id="t"), 9, ErrorCode.NOT_ENOUGH_REPLICAS),
         ]:  # fmt: skip
-            answer = await produce(node, asked, version)
+            answer = await produce(node, requested, version)
             assert answer.error_code == code
-            assert answer.error_message == TOLD.get(code)
+            assert answer.error_message == MESSAGES.get(code)
             assert answer.log_start_offset == -1
         assert node.replicas.lookup("orders", 0).log.log_end_offset == 0
         assert (await produce(node, request(zstd), 7)).error_code == 0
@@ -382,7 +382,7 @@ async def test_timestamps_out_of_range_are_named_with_the_range(tmp_path: Path) 
             "One or more records have been rejected due to invalid timestamp"
         )
         (error,) = answer.record_errors
-        # The node looked at its clock later.
+        # The node read its clock later.
         possible = [
             f"Timestamp {asked_ms - 1001} of message with offset 0 is out of range. "
             f"The timestamp should be within [{now_ms - 1000}, {now_ms + 3_600_000}]"
@@ -391,7 +391,7 @@ async def test_timestamps_out_of_range_are_named_with_the_range(tmp_path: Path) 
         assert error.batch_index_error_message in possible
 
 
-async def test_sequences_are_refused_without_a_word_and_the_logs_start_is_told(
+async def test_sequences_are_refused_without_a_message_and_with_the_log_start(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as node:
@@ -415,13 +415,13 @@ async def test_a_batch_larger_than_a_segment_is_refused(tmp_path: Path) -> None:
 
 async def test_no_topics_no_answers(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
-        asked = ProduceRequest(acks=-1)
-        response = handle_produce(node.context(asked, 9), asked)
+        requested = ProduceRequest(acks=-1)
+        response = handle_produce(node.context(requested, 9), requested)
         assert isinstance(response, ProduceResponse)
         assert response.responses == []
 
 
-# Batches that take long to look through
+# Batches that are slow to validate
 
 
 def noise(count: int) -> list[bytes]:
@@ -436,8 +436,8 @@ async def test_large_compressed_batches_are_checked_in_a_thread(
         node.create_topic("orders")
         sent = batch(*noise(12_000), compression=codec)
         assert len(sent) > HEAVY_BYTES
-        asked = request(memoryview(sent))
-        outcome = handle_produce(node.context(asked, NEWEST), asked)
+        requested = request(memoryview(sent))
+        outcome = handle_produce(node.context(requested, NEWEST), requested)
         assert isinstance(outcome, Awaitable), "the next request of the connection waits"
         sent[:] = bytes(len(sent))  # the frame's buffer is used again
         staged = await outcome
@@ -458,8 +458,8 @@ async def test_a_small_batch_that_expands_far_is_checked_in_a_thread(tmp_path: P
         node.create_topic("orders")
         sent = batch(b"0" * (5 << 20), compression=Compression.GZIP)
         assert len(sent) < HEAVY_BYTES
-        asked = request(sent)
-        outcome = handle_produce(node.context(asked, NEWEST), asked)
+        requested = request(sent)
+        outcome = handle_produce(node.context(requested, NEWEST), requested)
         assert isinstance(outcome, Awaitable)
         staged = await outcome
         assert isinstance(staged, Staged)
@@ -479,8 +479,8 @@ async def test_topics_with_a_codec_of_their_own_store_in_it(tmp_path: Path) -> N
         )
         assert stored.compression is Compression.ZSTD
         assert [record.value for record in stored.records()] == noise(100)
-        asked = request(batch(*noise(5_000)))
-        outcome = handle_produce(node.context(asked, NEWEST), asked)
+        requested = request(batch(*noise(5_000)))
+        outcome = handle_produce(node.context(requested, NEWEST), requested)
         assert isinstance(outcome, Awaitable), "compressing it is left to a thread"
         assert await outcome is not None
         assert node.replicas.lookup("orders", 0).log.log_end_offset == 5_100

@@ -1,4 +1,4 @@
-"""Fetches whose limits leave next to nothing: each still gets the batch that it asks for."""
+"""Fetches with tiny limits: each still gets the first batch of its partition."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""Fetches that wait: they keep no data, look again only when what they wait for is there, and hear
-of everything else at once.
+"""Fetches that wait: they keep no data, try again only when the missing bytes have arrived, and
+notice every other change at once.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ PATIENCE_MS = 60_000
 
 
 class CountingDisk(SimulatedDisk):
-    """Counts the reads of those who must not wait."""
+    """Counts the reads of fetches that must not read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,13 +45,13 @@ class CountingDisk(SimulatedDisk):
 def waiting(
     node: DataNode, min_bytes: int, *indexes: int, **fields: int
 ) -> "asyncio.Future[PartitionData]":
-    asked = request(
+    sent = request(
         orders(fields.pop("offset", 0), *indexes, partition_max_bytes=fields.pop("most", 1 << 20)),
         min_bytes=min_bytes,
         max_wait_ms=PATIENCE_MS,
         **fields,
     )
-    return asyncio.ensure_future(fetch_one(node, asked))
+    return asyncio.ensure_future(fetch_one(node, sent))
 
 
 async def settle() -> None:
@@ -59,7 +59,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_appends_that_are_not_enough_make_nobody_read() -> None:
+async def test_insufficient_appends_cause_no_reads() -> None:
     disk = CountingDisk()
     async with running(HERE, filesystem=disk) as node:
         node.create_topic("orders")
@@ -77,7 +77,7 @@ async def test_appends_that_are_not_enough_make_nobody_read() -> None:
         assert all(len(values_of(answer.records)) == 21 for answer in answers)
 
 
-async def test_what_is_there_already_is_neither_read_nor_kept() -> None:
+async def test_existing_bytes_are_neither_read_nor_kept() -> None:
     disk = CountingDisk()
     async with running(HERE, filesystem=disk) as node:
         node.create_topic("orders")
@@ -119,7 +119,7 @@ async def test_more_than_a_partition_may_answer_does_not_count() -> None:
         fetching.cancel()
 
 
-async def test_the_end_of_a_transaction_shows_all_that_lay_behind_it() -> None:
+async def test_the_end_of_a_transaction_reveals_all_records_after_it() -> None:
     async with running(HERE, filesystem=CountingDisk()) as node:
         node.create_topic("orders")
         partition = node.replicas.lookup("orders", 0)
@@ -141,7 +141,7 @@ async def test_the_end_of_a_transaction_shows_all_that_lay_behind_it() -> None:
         assert len(answer.records or b"") > 3_000
 
 
-async def test_a_lost_directory_is_told_at_once_however_much_is_missing() -> None:
+async def test_a_lost_directory_is_reported_at_once_however_much_is_missing() -> None:
     async with running(HERE, filesystem=CountingDisk()) as node:
         node.create_topic("orders")
         fetching = waiting(node, 1 << 20)
@@ -167,7 +167,7 @@ async def test_a_fetch_without_room_for_records_gets_none_and_then_what_there_is
         assert values_of((await fetching).records) == [b"a"]
 
 
-async def test_who_waits_for_others_to_read_is_answered_soon() -> None:
+async def test_a_fetch_that_waits_for_memory_is_answered_soon() -> None:
     async with running(HERE, filesystem=SimulatedDisk()) as node:
         node.create_topic("orders")
         await fill(node, b"a")

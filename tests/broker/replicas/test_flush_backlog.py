@@ -26,7 +26,7 @@ class Appending:
         return HeartbeatResponse()
 
 
-async def test_one_who_fills_the_backlog_waits_for_rounds_and_is_named(
+async def test_a_client_that_fills_the_backlog_waits_for_rounds_and_is_named(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     appending = Appending()
@@ -43,11 +43,11 @@ async def test_one_who_fills_the_backlog_waits_for_rounds_and_is_named(
         server.clock.advance(1_000)
         await until(lambda: server.metrics.held_back.by_kind["disk"] > 0)
         assert "it sends records faster than the disk writes them" in caplog.text
-        # What /metrics shows.
+        # The kinds in /metrics.
         assert {*server.metrics.held_back.by_kind} <= {*HELD_BACK}
 
 
-async def test_those_who_append_little_are_served_beside_a_full_backlog() -> None:
+async def test_clients_that_append_little_are_served_despite_a_full_backlog() -> None:
     appending = Appending()
     async with serving(appending) as server:
         appending.server = server

@@ -19,7 +19,7 @@ FOR_EVER_S = 1_000
 
 @pytest.fixture
 def no_forced_switches() -> Iterator[None]:
-    """A thread gets the interpreter only when another one lets go of it."""
+    """A thread gets the interpreter only when another one releases it."""
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(FOR_EVER_S)
     try:
@@ -40,7 +40,7 @@ async def test_a_busy_loop_lets_the_threads_of_a_round_run(
         disk_watch.syncs.clear()
         partition.append(batch(b"first"))
         await asyncio.sleep(0)
-        # The round has begun. From here on nothing else lets go of the interpreter.
+        # The round has begun. From here on nothing else releases the interpreter.
         for _ in range(10_000):
             if disk_watch.syncs:
                 break
@@ -65,7 +65,7 @@ class Producing:
         self.resumed.set()
 
 
-async def test_nobody_waits_for_the_flush_of_a_log_that_is_gone(
+async def test_no_append_waits_for_the_flush_of_a_deleted_log(
     tmp_path: Path, disk_watch: DiskWatch
 ) -> None:
     async with running(tmp_path) as node:

@@ -1,4 +1,4 @@
-"""Several log directories: what they hold, replicas that move between them, and one that fails."""
+"""Several log directories: their contents, replicas that move between them, and one that fails."""
 
 import asyncio
 import errno
@@ -77,7 +77,7 @@ def _copies(node: DataNode) -> int:
     return sum(("orders", 0) in logs.by_partition for logs in node.replicas.store.logs)
 
 
-async def test_directories_tell_what_is_in_them(tmp_path: Path) -> None:
+async def test_directories_describe_their_contents(tmp_path: Path) -> None:
     async with running(tmp_path, directories=2) as node:
         node.create_topic("orders", partitions=2)
         await fill(node, 3)
@@ -121,7 +121,7 @@ async def test_a_log_moves_while_it_is_written_to(tmp_path: Path) -> None:
         assert (await describe(node))[0].topics == []
 
 
-async def test_a_move_goes_on_after_a_restart(tmp_path: Path) -> None:
+async def test_a_move_resumes_after_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path, directories=2) as node:
         node.create_topic("orders", directory=directory_id(0))
         await fill(node, 3_000)
@@ -163,7 +163,7 @@ async def test_a_move_to_where_the_log_is_calls_the_move_off(tmp_path: Path) -> 
 
 
 class FullDisk(SimulatedDisk):
-    """Appends below one directory find no room while the test says so."""
+    """Appends below one directory find no room while the test requests it."""
 
     full: Path | None = None
 
@@ -174,7 +174,7 @@ class FullDisk(SimulatedDisk):
         return number, fault
 
 
-async def test_a_move_that_fails_at_its_end_is_undone_and_can_be_asked_for_again() -> None:
+async def test_a_move_that_fails_at_its_end_is_undone_and_can_be_requested_again() -> None:
     disk = FullDisk()
     async with running(Path("/disk"), directories=2, filesystem=disk) as node:
         node.create_topic("orders", partitions=2, directory=directory_id(0))
@@ -183,7 +183,7 @@ async def test_a_move_that_fails_at_its_end_is_undone_and_can_be_asked_for_again
         promoted = asyncio.Event()
 
         def write_when_promoted(effect: Effect) -> None:
-            """So that there is something left to copy, for which there is no room."""
+            """Leaves something to copy, for which there is no room."""
             is_promotion = effect.kind == "rename" and effect.path == str(there / "orders-0")
             if is_promotion and not promoted.is_set():
                 disk.full = there
@@ -219,7 +219,7 @@ async def test_no_move_makes_the_loop_wait_for_the_disk_that_it_copies_from() ->
         warm: set[Path] = set()
 
         def is_cold(path: Path) -> bool:
-            """Until a thread has read it, except for the segment that is written to."""
+            """Until a thread has read it; the active segment is the exception."""
             if threading.current_thread() is not threading.main_thread():
                 warm.add(path)
             return path.parent == here / "orders-0" and path not in warm
@@ -257,10 +257,12 @@ async def test_moves_that_cannot_be_are_refused(tmp_path: Path) -> None:
         assert move(node, there) == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-async def test_a_partition_is_made_in_the_directory_that_was_asked_for_before(
+async def test_a_partition_is_made_in_the_directory_that_was_requested_before(
     tmp_path: Path,
 ) -> None:
-    """Kafka's tools do this before a reassignment; the answer says that it is not there yet."""
+    """Kafka's tools do this before a reassignment; the response says that the replica does not
+    exist yet.
+    """
     async with running(tmp_path, directories=3) as node:
         first, second, third = node.directory_paths
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -270,14 +272,14 @@ async def test_a_partition_is_made_in_the_directory_that_was_asked_for_before(
         assert move(node, tmp_path / "elsewhere") == ErrorCode.LOG_DIR_NOT_FOUND
         assert move(node, first, topic="x" * 249) == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert move(node, first, topic="../x") == ErrorCode.INVALID_TOPIC_EXCEPTION
-        # It comes before what the controller chose, which hears of it.
+        # It overrides the controller's choice, and is reported to the controller.
         placed: list[Path] = []
         node.replicas.on_placement(lambda partition: placed.append(partition.log.directory.path))
         node.create_topic("orders", partitions=2, directory=directory_id(1))
         assert home_of(node) == third
         assert node.replicas.lookup("orders", 1).log.directory.path == first
         assert placed == [third, first]
-        # The wish is spent: another topic of that name goes where it belongs.
+        # The preference is spent: another topic of that name is placed as usual.
         node.delete_topic()
         node.create_topic("orders", number=2, directory=directory_id(1))
         assert home_of(node) == second
@@ -341,9 +343,9 @@ async def test_a_partition_of_an_offline_directory_is_not_made_anew_elsewhere(
 
 class Controller:
     def __init__(self) -> None:
-        self.told: list[AssignReplicasToDirsRequest] = []
+        self.reports: list[AssignReplicasToDirsRequest] = []
         self.refuses = 0
-        self.is_told = asyncio.Event()
+        self.is_reported = asyncio.Event()
 
     async def send(self, request: Message, version: int | None = None) -> Message:
         assert version is None
@@ -351,12 +353,12 @@ class Controller:
         if self.refuses:
             self.refuses -= 1
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
-        self.told.append(request)
-        self.is_told.set()
+        self.reports.append(request)
+        self.is_reported.set()
         return AssignReplicasToDirsResponse()
 
 
-async def test_the_controller_hears_where_replicas_are(tmp_path: Path) -> None:
+async def test_the_directories_of_replicas_are_reported_to_the_controller(tmp_path: Path) -> None:
     async with running(tmp_path, directories=2) as node:
         controller, tasks = Controller(), Tasks()
         assignments = DirectoryAssignments(1, controller, lambda: 4, tasks, node.clock)
@@ -365,13 +367,13 @@ async def test_the_controller_hears_where_replicas_are(tmp_path: Path) -> None:
         node.create_topic("orders", partitions=2, directory=UNASSIGNED_DIRECTORY)
         await asyncio.sleep(0)
         node.clock.advance(2_000)
-        await controller.is_told.wait()
-        told = {
+        await controller.is_reported.wait()
+        reports = {
             (topic.topic_id, partition.partition_index): directory.id
-            for directory in controller.told[0].directories
+            for directory in controller.reports[0].directories
             for topic in directory.topics
             for partition in topic.partitions
         }
-        assert told == {(topic_id(1), 0): directory_id(0), (topic_id(1), 1): directory_id(1)}
-        assert controller.told[0].broker_epoch == 4
+        assert reports == {(topic_id(1), 0): directory_id(0), (topic_id(1), 1): directory_id(1)}
+        assert controller.reports[0].broker_epoch == 4
         await tasks.close()

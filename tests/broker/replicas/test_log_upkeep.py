@@ -1,4 +1,4 @@
-"""What happens to logs in the background, and what a stop or a crash leaves."""
+"""Background work on logs, and the state that a stop or a crash leaves."""
 
 import asyncio
 import errno
@@ -46,7 +46,7 @@ async def test_old_segments_go_after_their_time_and_their_files_later(tmp_path: 
 
 
 class WatchedDisk(SimulatedDisk):
-    """Knows which threads remove files of the node's partitions."""
+    """Records the threads that remove files of the node's partitions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class WatchedDisk(SimulatedDisk):
         super().remove_tree(path)
 
 
-async def test_nobody_waits_while_a_file_system_frees_what_is_deleted() -> None:
+async def test_no_request_waits_while_a_file_system_frees_deleted_files() -> None:
     configs = SMALL | {"retention.ms": "1000", "file.delete.delay.ms": "0"}
     disk = WatchedDisk()
     async with running(Path("/disk"), filesystem=disk) as node:
@@ -125,12 +125,12 @@ async def test_the_number_of_compactions_at_a_time_changes_at_run_time(tmp_path:
         await until(lambda: cleaning.running_count == 2)
         node.switch("log.cleaner.threads", on=4)
         await until(lambda: cleaning.running_count == 4)
-        # Two of them are not replaced when they end; the passes under way are not lost.
+        # Two of them are not replaced when they end; their current passes are completed.
         node.switch("log.cleaner.threads", on=2)
         assert cleaning.running_count == 4
 
 
-async def test_a_topic_deleted_while_it_is_compacted_harms_nobody(tmp_path: Path) -> None:
+async def test_a_topic_deleted_during_its_compaction_does_no_harm(tmp_path: Path) -> None:
     configs = SMALL | {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     slow = {"log.cleaner.io.max.bytes.per.second": "100000"}
     async with running(tmp_path, settings=slow) as node:
@@ -147,7 +147,7 @@ async def test_a_topic_deleted_while_it_is_compacted_harms_nobody(tmp_path: Path
 
 
 class OddDisk(DiskFileSystem):
-    """Fails for one partition in a way that nobody foresaw."""
+    """Fails for one partition in an unexpected way."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ async def fill_both(node: DataNode, **configs: str) -> None:
 
 
 @pytest.mark.parametrize("error", UNFORESEEN)
-async def test_retention_that_fails_for_one_log_goes_on_with_the_others(
+async def test_retention_that_fails_for_one_log_continues_with_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     async with running(tmp_path, filesystem=OddDisk(error)) as node:
@@ -281,7 +281,7 @@ async def test_settings_of_running_logs_change(tmp_path: Path) -> None:
 async def test_the_next_round_of_syncs_waits_for_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is appended while a round runs is covered by the next one."""
+    """An append during a round is covered by the next one."""
     began, may_end = threading.Event(), threading.Event()
     sync = DiskFile.sync
 
@@ -312,13 +312,13 @@ async def test_the_next_round_of_syncs_waits_for_its_time(
         await until(lambda: partition.log.flushed_offset == 3)
 
 
-async def test_coordinators_logs_are_flushed_whatever_the_policy(tmp_path: Path) -> None:
+async def test_coordinators_logs_are_flushed_regardless_of_the_policy(tmp_path: Path) -> None:
     async with running(tmp_path, settings={"moldau.flush.policy": "os"}) as node:
         node.create_topic("__consumer_offsets")
         assert node.replicas.lookup("__consumer_offsets", 0).log.flush_policy == "group"
 
 
-async def test_strict_appends_are_on_the_disk_before_anybody_hears_of_them(tmp_path: Path) -> None:
+async def test_strict_appends_are_on_the_disk_before_they_are_visible(tmp_path: Path) -> None:
     async with running(tmp_path, settings={"moldau.flush.policy": "strict"}) as node:
         node.create_topic("orders")
         partition = node.replicas.lookup("orders", 0)
@@ -338,7 +338,7 @@ def break_log(node: DataNode) -> None:
     path.write_bytes(path.read_bytes()[:70])
 
 
-async def test_a_damaged_log_refuses_all_work_and_says_how_to_go_on(
+async def test_a_damaged_log_refuses_all_work_and_says_how_to_continue(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(tmp_path) as node:
@@ -380,7 +380,7 @@ async def test_under_the_policy_os_a_crash_may_cost_records(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
-async def test_a_disk_that_takes_no_writes_refuses_appends_and_reads_go_on(
+async def test_a_disk_that_accepts_no_writes_refuses_appends_and_reads_continue(
     number: int, tmp_path: Path
 ) -> None:
     disk = SimulatedDisk()
@@ -431,7 +431,7 @@ async def test_nothing_is_deleted_from_a_disk_that_became_read_only(tmp_path: Pa
         assert len(log.segments) == segments
 
 
-async def test_background_work_that_fails_is_told_once_a_minute_and_counted(
+async def test_failures_of_background_work_are_logged_once_a_minute_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(tmp_path) as node:

@@ -1,5 +1,5 @@
-"""One request for many partitions: others have their turns in between, and nobody's records or
-answers suffer from it.
+"""One request for many partitions: other requests run in between, and keep their records and
+responses intact.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from moldau.protocol.records.compression import Compression
 PARTITIONS = 32
 PATIENCE_MS = 60_000
 EXPANDED_BYTES = 1_900_000
-"""Of a few thousand compressed ones."""
+"""A batch of a few thousand compressed records."""
 
 
 class Turns:
-    """How often others were served meanwhile."""
+    """How often other tasks ran meanwhile."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -47,12 +47,12 @@ class Turns:
 
 @pytest.fixture
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every look finds the slice over."""
+    """Every check finds the slice over."""
     monkeypatch.setattr(slices, "SLICE_S", 0.0)
 
 
 def produce_request(scratch: bytearray, *, acks: int = -1) -> ProduceRequest:
-    """All partitions get what `scratch` holds, and have only a view of it."""
+    """All partitions get the contents of `scratch`, and have only a view of it."""
     return ProduceRequest(
         acks=acks,
         timeout_ms=10_000,
@@ -71,9 +71,9 @@ def produce_request(scratch: bytearray, *, acks: int = -1) -> ProduceRequest:
 async def produce(
     node: DataNode, scratch: bytearray, *, acks: int = -1
 ) -> tuple[ProduceResponse, bool]:
-    """The answer, and whether others were served before the last batch was appended."""
-    asked = produce_request(scratch, acks=acks)
-    outcome: Any = handle_produce(node.context(asked, 9), asked)
+    """The response, and whether other tasks ran before the last batch was appended."""
+    requested = produce_request(scratch, acks=acks)
+    outcome: Any = handle_produce(node.context(requested, 9), requested)
     is_later = isinstance(outcome, Awaitable)
     # The next read of any connection.
     scratch[:] = bytes(len(scratch))
@@ -118,10 +118,10 @@ async def test_others_are_served_while_many_partitions_are_read(tmp_path: Path) 
         node.create_topic("orders", partitions=PARTITIONS)
         for index in range(PARTITIONS):
             await fill(node, b"%d" % index, index=index)
-        asked = fetch_request(orders(0, *range(PARTITIONS)))
+        requested = fetch_request(orders(0, *range(PARTITIONS)))
         turns = Turns()
-        answer = await fetch(node, asked)
-        # To find, to read and to answer.
+        answer = await fetch(node, requested)
+        # To find, to read and to respond.
         assert turns.count >= 3 * PARTITIONS
         assert [values_of(each.records) for each in answer.responses[0].partitions] == [
             [b"%d" % index] for index in range(PARTITIONS)
@@ -130,12 +130,12 @@ async def test_others_are_served_while_many_partitions_are_read(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("short_slices")
-async def test_what_comes_while_a_fetch_still_looks_is_not_missed(tmp_path: Path) -> None:
+async def test_appends_during_a_fetch_attempt_are_not_missed(tmp_path: Path) -> None:
     # Committed as soon as it is appended.
     async with running(tmp_path, settings={"moldau.flush.policy": "os"}) as node:
         node.create_topic("orders", partitions=PARTITIONS)
-        asked = fetch_request(orders(0, *range(PARTITIONS)), max_wait_ms=PATIENCE_MS)
-        waiting = asyncio.ensure_future(fetch(node, asked))
+        requested = fetch_request(orders(0, *range(PARTITIONS)), max_wait_ms=PATIENCE_MS)
+        waiting = asyncio.ensure_future(fetch(node, requested))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         node.replicas.lookup("orders", 0).append(batch(b"early"))
@@ -147,14 +147,14 @@ async def test_what_comes_while_a_fetch_still_looks_is_not_missed(tmp_path: Path
 
 
 @pytest.mark.usefixtures("short_slices")
-async def test_an_answer_in_many_turns_is_refused_if_its_session_goes_on_meanwhile(
+async def test_a_response_in_many_turns_is_refused_if_its_session_advances_meanwhile(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders", partitions=PARTITIONS)
         first = await fetch(node, fetch_request(orders(0, *range(PARTITIONS)), session_epoch=0))
-        asked = fetch_request(session_id=first.session_id, session_epoch=1)
-        answering = handle_fetch(node.context(asked, 12), asked)
+        requested = fetch_request(session_id=first.session_id, session_epoch=1)
+        answering = handle_fetch(node.context(requested, 12), requested)
         assert not isinstance(answering, FetchResponse)
         slow = asyncio.ensure_future(answering)
         await asyncio.sleep(0)

@@ -78,7 +78,7 @@ async def test_a_topic_made_again_while_the_node_was_down_shows_nothing_of_the_o
         assert any(name.endswith("-stray") for name in names)
 
 
-async def test_leader_epochs_are_told(tmp_path: Path) -> None:
+async def test_leader_epochs_are_announced(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         told: list[tuple[str, int, bool]] = []
         node.create_topic("orders", replicas=(1, 2))
@@ -141,7 +141,7 @@ async def test_many_logs_are_deleted_a_few_at_a_time_and_make_room_for_the_same_
         await node.replicas.wait_caught_up()
         assert {log.topic_id for log in logs.by_partition.values()} == {topic_id(2)}
         assert len(logs.by_partition) == 100
-        # A stop finishes what was begun.
+        # A stop completes what was begun.
         node.delete_topic(number=2)
         assert logs.by_partition
         await node.restart()

@@ -1,4 +1,4 @@
-"""Answers leave in the order of their requests, and no client costs memory without bound."""
+"""Responses leave in the order of their requests, and no client costs memory without bound."""
 
 import asyncio
 import gc
@@ -120,7 +120,7 @@ async def test_a_handler_with_a_bug_answers_unknown_server_error(
         assert "a bug" in caplog.text
 
 
-async def test_what_a_handler_refuses_after_a_while_is_for_the_client_and_not_for_the_log(
+async def test_a_late_refusal_goes_to_the_client_and_not_to_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def refusing(_ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
@@ -160,15 +160,15 @@ async def test_a_client_that_never_reads_stops_being_read() -> None:
             before = served
             for _ in range(100):
                 await asyncio.sleep(0)
-        # Answers of 2 GB are asked for; what fits into sockets and buffers is made.
+        # Responses of 2 GB are requested; only what fits into sockets and buffers is made.
         assert served < 2000
         server.clock.advance(70_000)
         await until(lambda: server.listener.connection_count == 0)
 
 
 @proves("moldau.unread.answer.deadline.ms")
-async def test_who_reads_slowly_is_waited_for_and_who_stops_is_not() -> None:
-    # Much more than sockets take in between.
+async def test_a_slow_reader_is_waited_for_and_a_stopped_one_is_not() -> None:
+    # Much more than the sockets buffer.
     size = 48 << 20
 
     def long_answer(_ctx: RequestContext, _request: HeartbeatRequest) -> FetchResponse:
@@ -191,7 +191,7 @@ async def test_who_reads_slowly_is_waited_for_and_who_stops_is_not() -> None:
 
 
 async def _pass(server: Server, ms: int) -> None:
-    """Time enough for the listener to look at its connections, and for them to do their part."""
+    """Time enough for the listener to check its connections, and for clients to do their part."""
     server.clock.advance(ms)
     for _ in range(20):
         await asyncio.sleep(0)
@@ -255,7 +255,7 @@ async def test_the_longer_a_flood_of_bad_clients_lasts_the_rarer_are_the_lines(
         assert "HTTP request" in caplog.text
 
 
-async def test_a_trickle_of_bad_clients_is_said_ever_more_rarely_as_well(
+async def test_a_trickle_of_bad_clients_is_logged_ever_more_rarely_as_well(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving(echo) as server:
@@ -300,7 +300,7 @@ def test_of_clients_that_are_held_back_few_are_named_and_safely() -> None:
     assert "10.0.0.3" in [each.host for each in held_back.by_client]
 
 
-async def test_what_waits_is_cancelled_when_the_client_goes() -> None:
+async def test_waiting_requests_are_cancelled_when_the_client_goes() -> None:
     began = asyncio.Event()
     ended = asyncio.Event()
 
@@ -323,13 +323,13 @@ async def test_what_waits_is_cancelled_when_the_client_goes() -> None:
 
 
 class _Mark(str):  # noqa: SLOT000 - weak references need a place
-    """A text of which we hear when it is gone."""
+    """A text whose deallocation is observed."""
 
 
 @pytest.mark.parametrize("ends", ["leaves", "is cut off", "is hung up on", "is refused"])
 @pytest.mark.parametrize("more", [0, 1_500_000], ids=["small", "large"])
 async def test_nothing_is_left_of_a_request_that_was_not_answered(ends: str, more: int) -> None:
-    """Before Python's collector comes by, which takes its time: requests may be large."""
+    """Before Python's slow collector runs: requests may be large."""
     began, ending, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def outcome(_ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
@@ -339,7 +339,7 @@ async def test_nothing_is_left_of_a_request_that_was_not_answered(ends: str, mor
         await ending.wait()
         if ends == "is refused":
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-        raise MalformedRequestError("what a client must not do")
+        raise MalformedRequestError("a client's mistake")
 
     async with serving(outcome) as server:
         client = await Client.to(server)
@@ -384,7 +384,7 @@ async def test_one_connection_has_no_more_in_flight_than_it_may(allowed: int, be
 
     async with serving(outcome, moldau_connection_inflight_bytes_max=str(allowed)) as server:
         client = await Client.to(server)
-        # Each takes eight times its bytes when it is read.
+        # Each takes eight times its bytes when it is decoded.
         for number in range(10):
             client.send(number, "m" * 20_000)
         await until(lambda: seen == begun)
@@ -459,12 +459,12 @@ async def test_an_answer_that_is_too_long_is_refused_to_its_client_alone(
         answers = [cast("HeartbeatResponse", (await client.answer())[1]) for _ in range(2)]
         assert [each.error_code for each in answers] == [ErrorCode.INVALID_REQUEST, 0]
         assert server.metrics.held_back.by_kind["answer"] == 1
-        assert "ask for less at once" in caplog.text
+        assert "request less at once" in caplog.text
         assert "Traceback" not in caplog.text
 
 
-def test_no_frame_says_a_length_that_does_not_fit() -> None:
-    """Two gigabytes are no more than the same view again and again."""
+def test_no_frame_announces_a_length_that_does_not_fit() -> None:
+    """Two gigabytes that consist of the same view again and again."""
     part = PartitionData(records=memoryview(bytes(1 << 26)))
     answer = FetchResponse(responses=[FetchableTopicResponse(partitions=[part] * 32)])
     with pytest.raises(AnswerTooLongError):

@@ -1,4 +1,4 @@
-"""A node without limits in its settings has some, and keeps the last places from strangers."""
+"""A node without limits in its settings has some, and reserves the last places for its peers."""
 
 from broker.connection_server import Client, Server, echo, serving
 from support.waiting import until
@@ -19,7 +19,7 @@ def limits(possible: int, **settings: str) -> ConnectionLimits:
 
 
 def taken_by(host: str, limits: ConnectionLimits, *, is_privileged: bool = False) -> int:
-    """How many it gets."""
+    """The number of connections it gets."""
     count = 0
     while limits.refusal(host, is_privileged=is_privileged) is None:
         limits.joined(host)
@@ -34,7 +34,7 @@ def test_one_address_leaves_room_for_others_and_all_of_them_for_peers() -> None:
     assert taken_by(OTHER, some, is_privileged=True) == 10
 
 
-def test_there_are_no_more_than_there_is_memory_for() -> None:
+def test_connections_are_limited_by_memory() -> None:
     some = limits(1_000_000, moldau_inflight_bytes_max=str(1000 * CONNECTION_BYTES))
     assert taken_by(STRANGER, some) + taken_by(OTHER, some) == 968
     refusal = some.refusal(OTHER)
@@ -52,7 +52,7 @@ async def taken(server: Server) -> list[Client]:
     return clients[:-1]
 
 
-async def test_whoever_is_silent_makes_room_when_there_is_none() -> None:
+async def test_a_silent_connection_makes_room_when_there_is_none() -> None:
     async with serving(echo, possible="20") as server:
         clients = await taken(server)
         assert len(clients) == 16
@@ -65,5 +65,5 @@ async def test_whoever_is_silent_makes_room_when_there_is_none() -> None:
         assert (await newcomer.answer())[0] == 2
         assert await clients[0].is_closed()
         assert server.metrics.held_back.by_kind["connections"] == 1
-        # Nobody else is silent.
+        # No other connection is silent.
         assert await (await Client.to(server)).is_closed()

@@ -1,4 +1,4 @@
-"""Requests that wait: when many are due together, others are served in between."""
+"""Requests that wait: when many are due together, other work runs in between."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ COUNT = 5
 
 
 class Witness:
-    """Sees whose turn it was."""
+    """Records the order of turns."""
 
     def __init__(self) -> None:
         self.seen: list[object] = []
@@ -35,7 +35,7 @@ class Witness:
 
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every look finds the slice over."""
+    """Every check finds the slice over."""
     monkeypatch.setattr(slices, "SLICE_S", 0.0)
 
 
@@ -79,7 +79,7 @@ async def test_others_have_turns_between_requests_that_are_woken_together() -> N
     assert witness.seen == [0, "other", 1, "other", 2, "other", 3, "other", 4, "other"]
 
 
-async def test_one_that_fails_to_look_again_keeps_nobody_from_it(
+async def test_a_failing_retry_does_not_affect_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     witness, wake_ups = Witness(), WakeUps()

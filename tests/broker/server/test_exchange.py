@@ -1,4 +1,4 @@
-"""What a request takes of the memory that connections share, from its frame to its answer."""
+"""A request's share of the memory that connections share, from its frame to its response."""
 
 from moldau.broker.server.dispatch import Begun, Route
 from moldau.broker.server.exchange import Exchange

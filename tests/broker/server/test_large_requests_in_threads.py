@@ -1,4 +1,6 @@
-"""What a large request names is gone through in threads or in slices, never at once in the loop."""
+"""The elements of large requests are processed in threads or in slices, never at once in the
+loop.
+"""
 
 import asyncio
 import threading
@@ -38,7 +40,7 @@ WITHOUT_GROUPS = 7
 
 
 class Elements(list[Any]):
-    """Knows whose thread went through it."""
+    """Records the thread that iterated over it."""
 
     def __init__(self, elements: Any) -> None:
         super().__init__(elements)
@@ -57,8 +59,8 @@ async def test_names_of_topics(tmp_path: Path) -> None:
     async with bench(tmp_path / "data") as node:
         names = [f"not a name {number}" for number in range(COUNT)]
         topics = Elements(MetadataRequestTopic(name=name) for name in names)
-        asked = MetadataRequest(topics=topics, allow_auto_topic_creation=True)
-        answer = await node.serve(asked, 8, is_large=True)
+        sent = MetadataRequest(topics=topics, allow_auto_topic_creation=True)
+        answer = await node.serve(sent, 8, is_large=True)
         assert topics.was_only_seen_by_threads
         assert [each.name for each in answer.topics] == names
         invalid = ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -68,7 +70,7 @@ async def test_names_of_topics(tmp_path: Path) -> None:
 async def test_names_that_no_topic_may_have_are_found_in_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # Every look finds the slice over.
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # Every check finds the slice over.
     async with bench(tmp_path / "data") as node:
         creating = asyncio.ensure_future(
             node.topic_creation.ensure(f"not a name {number}" for number in range(COUNT))
@@ -83,34 +85,36 @@ async def test_partitions_of_a_transaction(tmp_path: Path, version: int) -> None
     async with bench(tmp_path / "data") as node:
         partitions = Elements(range(COUNT))
         topics = [AddPartitionsToTxnTopic(name="unknown", partitions=partitions)]
-        asked = AddPartitionsToTxnRequest(v3_and_below_topics=topics)
+        sent = AddPartitionsToTxnRequest(v3_and_below_topics=topics)
         if version > FROM_CLIENTS:
-            asked = AddPartitionsToTxnRequest(
+            sent = AddPartitionsToTxnRequest(
                 transactions=[AddPartitionsToTxnTransaction(topics=topics)]
             )
-        answer = await node.serve(asked, version, is_large=True)
+        answer = await node.serve(sent, version, is_large=True)
         assert partitions.was_only_seen_by_threads
-        told = answer.results_by_topic_v3_and_below
+        topics_answered = answer.results_by_topic_v3_and_below
         if version > FROM_CLIENTS:
-            told = answer.results_by_transaction[0].topic_results
-        assert [each.partition_index for each in told[0].results_by_partition] == list(partitions)
+            topics_answered = answer.results_by_transaction[0].topic_results
+        assert [each.partition_index for each in topics_answered[0].results_by_partition] == list(
+            partitions
+        )
 
 
 async def test_topics_of_an_offset_fetch(tmp_path: Path) -> None:
     async with running_groups(tmp_path) as node:
         topics = Elements(OffsetFetchRequestTopic(name=f"t-{each}") for each in range(COUNT))
-        asked = OffsetFetchRequest(group_id="g", topics=topics)
-        context = node.context(asked, WITHOUT_GROUPS)
+        sent = OffsetFetchRequest(group_id="g", topics=topics)
+        context = node.context(sent, WITHOUT_GROUPS)
         context.is_large = True
-        answer = await handle_offset_fetch(context, asked)
+        answer = await handle_offset_fetch(context, sent)
         assert topics.was_only_seen_by_threads
         assert [each.name for each in answer.topics] == [each.name for each in topics]
 
 
 def test_topics_without_partitions_are_read_one_by_one() -> None:
     topics = [OffsetFetchRequestTopics(name=f"t-{each}") for each in range(AT_ONCE_MAX + 1)]
-    asked = OffsetFetchRequestGroup(group_id="g", topics=topics)
-    reading = OffsetReading(OffsetStore(), asked, requires_stable=False)
+    sent = OffsetFetchRequestGroup(group_id="g", topics=topics)
+    reading = OffsetReading(OffsetStore(), sent, requires_stable=False)
     assert reading.size > AT_ONCE_MAX
     parts = list(reading.parts())
     assert len(parts) == len(topics)
@@ -124,10 +128,10 @@ async def test_partitions_of_a_fetch(tmp_path: Path) -> None:
         node.create_topic("orders", partitions=COUNT)
         topic = orders(0, *range(COUNT))
         topic.partitions = Elements(topic.partitions)
-        asked = request(topic, session_epoch=0)
-        context = node.context(asked, BY_NAME)
+        sent = request(topic, session_epoch=0)
+        context = node.context(sent, BY_NAME)
         context.is_large = True
-        outcome = handle_fetch(context, asked)
+        outcome = handle_fetch(context, sent)
         assert not isinstance(outcome, FetchResponse)
         answer = await outcome
         assert isinstance(topic.partitions, Elements)

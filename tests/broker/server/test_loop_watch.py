@@ -1,4 +1,4 @@
-"""Requests that keep the event loop busy are counted, and the log names their client."""
+"""Requests that block the event loop are counted, and the log names their client."""
 
 import asyncio
 import logging
@@ -54,7 +54,7 @@ async def test_a_request_that_holds_the_loop_is_named(
                 if in_steps:
                     await asyncio.ensure_future(begun.outcome)
     (line,) = [record.getMessage() for record in caplog.records]
-    assert "API_VERSIONS request of client 'greedy' at 127.0.0.1 kept all others waiting" in line
+    assert "API_VERSIONS request of client 'greedy' at 127.0.0.1 blocked all other requests" in line
     watch = context.broker.metrics.loop
     assert watch.recent_ms() >= SLOW_MS
     assert watch.recent_ms_by_api()["API_VERSIONS"] >= SLOW_MS

@@ -1,4 +1,6 @@
-"""However many frames and answers are left unfinished, memory stays bounded, and others go on."""
+"""Memory stays bounded, and other clients continue, with any number of unfinished frames and
+responses.
+"""
 
 import asyncio
 
@@ -26,7 +28,7 @@ SMALL = {"moldau_inflight_bytes_max": str(4 * MIB), "socket_request_max_bytes": 
 
 
 async def half_sent(server: Server, size: int, sent: int) -> Client:
-    """A frame that announces `size` bytes, of which no more than `sent` ever come."""
+    """A frame that announces `size` bytes, of which only `sent` ever arrive."""
     client = await Client.to(server)
     client.writer.write(size.to_bytes(4, "big") + bytes(sent))
     return client
@@ -67,7 +69,7 @@ async def test_unfinished_frames_are_bounded_and_others_are_served() -> None:
         for _ in range(20):
             await half_sent(server, FRAME_BYTES, FRAME_BYTES - 1)
         await settled(server)
-        # Buffers that were begun may grow once more beyond the limit.
+        # Buffers that were begun may grow beyond the limit one more time.
         assert server.budget.unfinished < 1.25 * FRAME_BYTES
         assert await is_served(other)
 
@@ -87,7 +89,7 @@ async def test_of_frames_that_wait_for_each_other_the_oldest_is_completed(
         assert server.metrics.held_back.by_kind["memory"] > 0
 
 
-async def test_a_stalled_frame_gives_way_to_one_that_goes_on() -> None:
+async def test_a_stalled_frame_yields_to_one_that_progresses() -> None:
     async with serving(echo, **SMALL) as server:
         stalled = await half_sent(server, FRAME_BYTES, FRAME_BYTES * 7 // 8)
         await settled(server)
@@ -123,12 +125,13 @@ def much_or_little(_ctx: RequestContext, request: HeartbeatRequest) -> Message:
     return HeartbeatResponse()
 
 
-async def test_who_does_not_read_its_answers_gives_way_when_memory_is_short() -> None:
+async def test_a_client_that_does_not_read_yields_when_memory_is_short() -> None:
     async with serving(much_or_little, **SMALL) as server:
         other = await Client.to(server)
         silent = [await silent_client(server) for _ in range(20)]
         for place, client in enumerate(silent):
-            # More than sockets take in between, and not all alike, which might fit into them.
+            # More than the sockets buffer, and of different sizes, as equal ones might fit into
+            # them.
             for _ in range(100):
                 client.send(1, str(MIB - 1_000 - 30_000 * place))
         await until(lambda: server.budget.room_for_answer() == 0)
@@ -139,22 +142,22 @@ async def test_who_does_not_read_its_answers_gives_way_when_memory_is_short() ->
         assert await is_served(other)
 
 
-async def test_large_answers_that_nobody_reads_keep_others_from_nothing() -> None:
+async def test_unread_large_responses_do_not_affect_others() -> None:
     async with serving(much_or_little, **SMALL) as server:
         other, larger = await Client.to(server), await Client.to(server)
         for _ in range(10):
             (await silent_client(server)).send(1, str(16 * MIB))
         await until(lambda: server.budget.large_answers.is_waited_for)
-        # One is always written; those who wait have none.
+        # One is always written; requests in the queue have none.
         assert 0 < server.budget.large_answers.bytes < 16 * MIB
-        assert server.budget.room_for_answer() > MIB, "consumers get what they asked for"
+        assert server.budget.room_for_answer() > MIB, "consumers get what they requested"
         assert not server.budget.is_tight
         assert await is_served(other)
         larger.send(2, str(MIB // 2))
         assert await larger.answered() == 2
 
 
-async def test_large_answers_that_nobody_reads_give_way_to_the_next() -> None:
+async def test_unread_large_responses_yield_to_the_next() -> None:
     async with serving(much_or_little, **SMALL) as server:
         silent = [await silent_client(server) for _ in range(3)]
         for client in silent:
@@ -169,7 +172,7 @@ async def test_large_answers_that_nobody_reads_give_way_to_the_next() -> None:
         assert server.listener.connection_count == 1
 
 
-async def test_a_large_answer_that_is_read_late_is_waited_for_if_nobody_else_wants_one() -> None:
+async def test_a_large_response_may_be_read_late_if_no_other_is_requested() -> None:
     async with serving(much_or_little, **SMALL) as server:
         late = await silent_client(server)
         late.send(1, str(16 * MIB))
@@ -179,19 +182,19 @@ async def test_a_large_answer_that_is_read_late_is_waited_for_if_nobody_else_wan
         assert await late.answered() == 1
 
 
-async def test_who_holds_next_to_nothing_is_served_however_much_others_hold() -> None:
-    """Also beyond the limit: what was begun may be more than was foreseen."""
+async def test_a_client_that_holds_next_to_nothing_is_served_however_much_others_hold() -> None:
+    """Also beyond the limit: a started request may turn out larger than estimated."""
     async with serving(_waits_if_named, **SMALL) as server:
         other = await Client.to(server)
         waiting = [await Client.to(server) for _ in range(40)]
         for client in waiting:
-            # Eight times as much when it is read.
+            # Eight times as much when it is decoded.
             client.send(1, "waits", more=15_000)
         await until(lambda: server.budget.held > 1.25 * server.budget.served_max)
         await settled(server)
         for _ in range(3):
             assert await is_served(other)
-        # What is larger has to wait, until those who wait for something else make room.
+        # A larger frame has to wait until parked requests make room.
         other.send(2, more=MIB // 8)
         await settled(server)
         assert server.budget.held >= server.budget.served_max
@@ -200,7 +203,7 @@ async def test_who_holds_next_to_nothing_is_served_however_much_others_hold() ->
         assert server.metrics.held_back.by_kind["memory"] > 0
 
 
-async def test_far_beyond_the_limit_whoever_holds_most_goes_at_once(
+async def test_far_beyond_the_limit_the_largest_holder_goes_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving(_waits_if_named, moldau_inflight_bytes_max=str(16 * MIB)) as server:
@@ -215,7 +218,7 @@ async def test_far_beyond_the_limit_whoever_holds_most_goes_at_once(
 
 
 async def test_records_of_large_frames_that_are_complete_at_once_are_all_taken() -> None:
-    """They only move from one share to the other; nothing is won by cutting them off."""
+    """They only move from one share to the other; closing them would gain nothing."""
     may_answer = asyncio.Event()
 
     async def outcome(_ctx: RequestContext, _request: ProduceRequest) -> Message:
@@ -246,12 +249,12 @@ async def _waits_if_named(_ctx: RequestContext, request: HeartbeatRequest) -> Me
     return HeartbeatResponse()
 
 
-async def test_who_reads_far_too_slowly_gives_way_as_well() -> None:
+async def test_a_far_too_slow_reader_yields_as_well() -> None:
     async with serving(much_or_little, **SMALL) as server:
         other, slow = await Client.to(server), await Client.to(server)
         assert await is_served(slow)
-        server.clock.advance(950)  # The listener looks at its connections once a second.
-        # Much more than sockets take in between.
+        server.clock.advance(950)  # The listener checks its connections once a second.
+        # Much more than the sockets buffer.
         slow.send(1, str(96 * MIB))
         await until(lambda: server.budget.large_answers.bytes > server.budget.served_max)
         (await Client.to(server)).send(1, str(16 * MIB))
@@ -293,7 +296,7 @@ async def test_large_questions_are_served_a_few_at_a_time_and_others_beside_them
         await until(lambda: under_way == 2)
         await settled(server)
         assert await is_served(await Client.to(server))
-        # Those that wait are not read yet, and take no more than their bytes.
+        # Those that wait are not decoded yet, and take no more than their bytes.
         assert server.budget.held == len(asking) * (len(frame) - 4)
         await _gone(asking.pop(), server)
         answered.set()
@@ -315,7 +318,7 @@ async def test_an_answer_that_waits_to_be_written_is_charged() -> None:
         return MetadataResponse(topics=[MetadataResponseTopic(name=str(n)) for n in range(5_000)])
 
     async with serving(outcome) as server:
-        # Nothing is written while this is somebody else's turn.
+        # Nothing is written during another response's turn.
         async with server.budget.large_answers.turn(is_privileged=False):
             clients = [await Client.to(server) for _ in range(10)]
             for client in clients:
@@ -340,6 +343,6 @@ async def test_answers_that_are_not_read_leave_room_for_requests() -> None:
 
 
 def _padded(request: HeartbeatRequest, size: int) -> bytes:
-    """A frame with bytes behind the request, at which nobody looks."""
+    """A frame with bytes after the request, which the server ignores."""
     frame = b"".join(build_request(request, 4, correlation_id=7, client_id="test"))
     return size.to_bytes(4, "big") + frame[4:] + bytes(size - len(frame) + 4)

@@ -1,4 +1,4 @@
-"""What a message is charged is near what it takes."""
+"""The estimated size of a message is close to its real one."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -35,17 +35,19 @@ def many_topics() -> Message:
 
 
 def the_same_of_many() -> Message:
-    told = [DescribeConfigsResourceResult(name=f"setting.{n}", value=str(n)) for n in range(100)]
+    settings = [
+        DescribeConfigsResourceResult(name=f"setting.{n}", value=str(n)) for n in range(100)
+    ]
     return DescribeConfigsResponse(
         results=[
-            DescribeConfigsResult(resource_name=f"g{number}", configs=told)
+            DescribeConfigsResult(resource_name=f"g{number}", configs=settings)
             for number in range(COUNT)
         ]
     )
 
 
 @pytest.mark.parametrize("make", [many_resources, many_topics, the_same_of_many])
-def test_a_message_weighs_about_what_it_takes(make: Callable[[], Message]) -> None:
+def test_a_message_weighs_about_its_size_in_memory(make: Callable[[], Message]) -> None:
     tracemalloc.start()
     try:
         message = make()

@@ -1,6 +1,7 @@
-"""Connections share the node's time: whoever sends much at once waits behind whoever sends little.
+"""Connections share the node's time: one that sends much at once waits after those that send
+little.
 
-Every request takes a millisecond of the node's clock, so that what is shown is an order.
+Every request takes a millisecond of the node's clock, so that the result is an order.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ NEWCOMER = "newcomer"
 
 
 class Served:
-    """Who was served, in order."""
+    """The connections that were served, in order."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -37,7 +38,7 @@ class Served:
 
 
 class StillClock(ShiftedClock):
-    """Only what is served moves it: how busy the machine is does not count."""
+    """Only served requests move it: the machine's load does not count."""
 
     def mono_ms(self) -> float:
         return self.ahead_ms
@@ -63,7 +64,7 @@ async def test_a_flood_of_requests_keeps_another_client_waiting_for_a_turn_only(
         assert [number for number, _ in answers] == list(range(FLOOD))
 
 
-async def test_a_newcomer_does_not_wait_behind_all_who_flood() -> None:
+async def test_a_newcomer_does_not_wait_for_all_flooding_clients() -> None:
     served = Served()
     async with serving(served) as server:
         served.server = server
@@ -76,7 +77,7 @@ async def test_a_newcomer_does_not_wait_behind_all_who_flood() -> None:
         assert served.before(NEWCOMER) - began < 30
 
 
-async def test_those_who_flood_get_equal_shares() -> None:
+async def test_flooding_clients_get_equal_shares() -> None:
     served = Served()
     async with serving(served, StillClock()) as server:
         served.server = server
@@ -89,7 +90,7 @@ async def test_those_who_flood_get_equal_shares() -> None:
         assert max(shares.values()) - min(shares.values()) < 100
 
 
-async def test_many_clients_with_one_long_request_each_leave_the_loop_time_to_look_around() -> None:
+async def test_many_clients_with_one_long_request_each_leave_the_loop_time_to_poll() -> None:
     served = Served()
     async with serving(served) as server:
         served.server = server
@@ -118,7 +119,7 @@ async def test_other_threads_have_a_chance_after_every_busy_turn() -> None:
         assert max(between) < 20
 
 
-async def test_who_persistently_takes_more_than_its_share_is_named(
+async def test_a_client_that_persistently_takes_more_than_its_share_is_named(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     served = Served()
@@ -130,5 +131,5 @@ async def test_who_persistently_takes_more_than_its_share_is_named(
         assert f"127.0.0.1:{port} ('test') is held back" in caplog.text
         for _ in range(FLOOD):
             await client.answer()
-        # Once, not with every look.
+        # Once, not with every check.
         assert caplog.text.count("is held back") == 1

@@ -175,7 +175,7 @@ def test_a_metadata_log_without_an_owner_is_not_formatted_over(
         ([], "give --standalone, --initial-controllers or --no-initial-controllers"),
         (["--standalone", "--no-initial-controllers"], "only one of"),
         (["-I", "7@localhost"], "is not id@host:port:directory-id"),
-        (["-I", ","], "names nobody"),
+        (["-I", ","], "is empty"),
         (["-I", f"1@a:1:{CLUSTER},1@b:2:{CLUSTER}"], "names a node twice"),
         (["-I", "7@localhost:9093:short"], "not a Kafka UUID"),
         (["-s", "-r", "5.1"], "unknown release version '5.1'"),

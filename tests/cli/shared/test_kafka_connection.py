@@ -112,7 +112,7 @@ def test_an_address_that_cannot_be_is_one_line(address: str, reason: str) -> Non
     [
         (b"\x15\x03\x03\x00\x02\x02\x50", "this port speaks TLS"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "this port speaks HTTP"),
-        (b"", "wants TLS or SASL"),
+        (b"", "requires TLS or SASL"),
         (b"\x7f\xff\xff\xff", "frame of 2147483647 bytes"),
     ],
 )

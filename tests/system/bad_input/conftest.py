@@ -1,5 +1,5 @@
-"""One node takes all the bad input; after each row it must serve, hold no more than before, and
-have said little about it.
+"""One node receives all the bad input; after each row it must serve, hold no more memory than
+before, and have logged little about it.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def _unharmed(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     _answers(victim.address)
     assert process.memory_info().rss - memory < RSS_GROWTH_MAX
-    # Segments may have been opened on the way; connections must be closed.
+    # Segments may have been opened meanwhile; connections must be closed.
     wait_for(lambda: process.num_fds() <= descriptors + 16, "descriptors to be closed")
     complaints = victim.node.errors.split("\n")[lines:-1]
     unusual = [line for line in complaints if not _is_expected(line)]

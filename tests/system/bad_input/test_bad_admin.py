@@ -1,4 +1,4 @@
-"""Topics, settings and groups that cannot be.
+"""Invalid topics, settings and groups.
 
 The ids are the rows of the project's list of bad inputs, groups G and H.
 """
@@ -103,8 +103,8 @@ def test_many_topics_that_cannot_be_made_are_one_line_of_the_log(client: WireCli
     prefix = fresh_name("many")
     dotted = [f"{prefix}.{number}" for number in range(10)]
     assert set(codes(client.ask(creating(*map(topic, dotted)), 7))) == {0}
-    asked = [MetadataRequestTopic(name=name.replace(".", "_")) for name in dotted]
-    answer = client.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=True))
+    requested = [MetadataRequestTopic(name=name.replace(".", "_")) for name in dotted]
+    answer = client.ask(MetadataRequest(topics=requested, allow_auto_topic_creation=True))
     assert set(codes(answer)) == {3}
 
 

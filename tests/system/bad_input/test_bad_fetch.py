@@ -1,4 +1,4 @@
-"""Readers that ask for what is not there, or in a way that makes no sense.
+"""Readers that request what does not exist, or with senseless arguments.
 
 The ids are the rows of the project's list of bad inputs, group F.
 """
@@ -105,7 +105,7 @@ def test_bi_108_more_sessions_than_there_is_room_are_served_without(
     assert only(answers[-1]).records
 
 
-def test_bi_109_a_fetch_that_would_wait_for_ever_keeps_nobody_else(
+def test_bi_109_a_fetch_that_would_wait_for_ever_delays_no_other(
     victim: KafkaUnderTest, filled: Filled, client: WireClient
 ) -> None:
     with WireClient(victim.address) as waiting:

@@ -1,5 +1,5 @@
-"""Floods: of connections, and of producers that nobody has met. Both are slowed down or forgotten,
-and the node serves on.
+"""Floods: of connections, and of unknown producers. Both are slowed down or forgotten, and the node
+keeps serving.
 """
 
 import time
@@ -73,7 +73,7 @@ def offsets_of_writes(client: WireClient, producer_ids: range) -> list[int]:
 
 
 @pytest.mark.slow
-def test_producers_beyond_the_limit_push_out_those_that_were_not_heard_of_for_longest(
+def test_producers_beyond_the_limit_replace_the_least_recently_used(
     tmp_path: Path,
 ) -> None:
     """BI-104."""
@@ -85,7 +85,7 @@ def test_producers_beyond_the_limit_push_out_those_that_were_not_heard_of_for_lo
             for start in range(0, total, IN_FLIGHT):
                 wanted = range(start, start + IN_FLIGHT)
                 assert offsets_of_writes(client, wanted) == list(wanted)
-            # One that is remembered is recognised, one that was pushed out is met anew.
+            # A remembered producer is recognised, a replaced one is treated as new.
             assert offsets_of_writes(client, range(total - 1, total)) == [total - 1]
             assert offsets_of_writes(client, range(1)) == [total]
             request = DescribeProducersRequest(

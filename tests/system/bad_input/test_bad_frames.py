@@ -1,4 +1,4 @@
-"""What is no Kafka, and what breaks its framing: the connection ends, nobody else notices.
+"""Bytes that are not Kafka, and broken framing: the connection ends, and no other is affected.
 
 The ids are the rows of the project's list of bad inputs, groups A and B.
 """
@@ -119,7 +119,7 @@ def test_the_connection_ends_without_an_answer(client: WireClient, content: byte
 def test_bi_004_an_announced_frame_takes_no_memory(victim: KafkaUnderTest) -> None:
     with WireClient(victim.address) as client:
         client.send_raw(struct.pack(">i", 104857600) + b"abc")
-        # The fixture looks at memory and at another connection while this one waits.
+        # The fixture checks memory and another connection while this one waits.
         with WireClient(victim.address) as other:
             assert other.ask(MetadataRequest(), 12).brokers
 
@@ -152,7 +152,7 @@ def test_bi_007_a_client_that_never_reads_is_dropped(impatient: RunningNode) -> 
     with WireClient(impatient.address) as client:
         asking = frame(encode(_header(ApiKey.API_VERSIONS, 0), 1))
         with pytest.raises(ConnectionError):
-            # Two million answers would be a gigabyte; nobody takes them.
+            # Two million responses would be a gigabyte; the client does not read them.
             _send_often(client, asking * 1_000, 2_000)
 
 
@@ -233,7 +233,7 @@ def test_bi_024_software_names_are_checked(client: WireClient, name: str, versio
     assert client.ask(request, 3).error_code == 42
 
 
-def test_bi_027_bytes_behind_a_request_are_ignored(client: WireClient) -> None:
+def test_bi_027_bytes_after_a_request_are_ignored(client: WireClient) -> None:
     body = encode(MetadataRequest(topics=[]), 12)
     client.send_raw(frame(FLEXIBLE_METADATA + body + b"leftovers"))
     assert client.receive(ApiKey.METADATA, 12)[1].brokers

@@ -1,4 +1,5 @@
-"""Batches that no leader may take: the partition gets its error, its neighbours their records.
+"""Batches that a leader must not accept: the partition gets its error, its neighbours their
+records.
 
 The ids are the rows of the project's list of bad inputs, group E.
 """

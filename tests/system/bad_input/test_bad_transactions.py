@@ -1,4 +1,4 @@
-"""Transactions that no coordinator may agree to, and batches that belong to none.
+"""Transactions that a coordinator must refuse, and batches that belong to none.
 
 The ids are the rows of the project's list of bad inputs, groups E and I.
 """
@@ -40,7 +40,7 @@ NONE, UNKNOWN_PARTITION, INVALID_TOPIC, INVALID_REQUEST = 0, 3, 17, 42
 OUT_OF_ORDER, INVALID_EPOCH, INVALID_STATE, INVALID_MAPPING, INVALID_TIMEOUT = 45, 47, 48, 49, 50
 NO_TXN_ID, NOT_ATTEMPTED, FENCED, ABORTABLE = 53, 55, 90, 120
 PASSING = {14, 15, 16, 19, 51}
-"""Told to wait: the coordinator loads, or the last transaction is about to end."""
+"""Errors that mean "wait": the coordinator loads, or the last transaction is about to end."""
 READ_COMMITTED, LATEST = 1, -1
 ASKED_AGAIN_MAX = 500
 OLD, ABORTABLE_KNOWN, ADDING = 9, 11, 12
@@ -53,13 +53,13 @@ class Producer(NamedTuple):
 
 
 def ask(client: WireClient, request: Message, version: int) -> Any:
-    """As clients do: again while there is something to wait for."""
+    """Sends a request as clients do: again while there is something to wait for."""
     for _ in range(ASKED_AGAIN_MAX):
         answer = client.ask(request, version)
         if not set(all_codes(answer)) & PASSING:
             return answer
         pause()
-    raise AssertionError(f"told to wait for ever: {request}")
+    raise AssertionError(f"endless retries: {request}")
 
 
 def all_codes(answer: Any) -> Iterator[int]:
@@ -134,7 +134,7 @@ def write(
 
 
 def stable_offset(client: WireClient, topic: str, index: int = 0) -> tuple[int, int]:
-    """The ends for readers of committed records, and of all."""
+    """The log ends for read_committed readers, and for all."""
     found = []
     for isolation in (READ_COMMITTED, 0):
         wanted = ListOffsetsPartition(partition_index=index, timestamp=LATEST)
@@ -157,7 +157,7 @@ def topic(victim: KafkaUnderTest) -> str:
     name = fresh_name("bad-transactions")
     create_topic(victim.address, name, partitions=3)
     with WireClient(victim.address) as asking:
-        # Leaders are named before they lead.
+        # Leaders are announced before they lead.
         wait_for(
             lambda: all(stable_offset(asking, name, index) == (0, 0) for index in range(3)),
             "leaders",
@@ -181,7 +181,7 @@ def test_bi_065_one_batch_without_its_id_refuses_the_request(
 @pytest.mark.parametrize(
     ("version", "code"), [(3, INVALID_STATE), (OLD, INVALID_STATE), (ABORTABLE_KNOWN, ABORTABLE)]
 )
-def test_bi_102_what_the_coordinator_does_not_know_of_is_not_appended(
+def test_bi_102_a_batch_unknown_to_the_coordinator_is_not_appended(
     client: WireClient, topic: str, version: int, code: int
 ) -> None:
     producer = begin(client)
@@ -244,8 +244,8 @@ def test_bi_104_invented_producer_ids_take_no_room(client: WireClient, topic: st
         request = producing(producer.transactional_id, topic, content(invented, 0))
         (code,) = all_codes(client.ask(request, OLD))
         assert code == INVALID_MAPPING
-    asked = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
-    (partition,) = client.ask(asked, 0).topics[0].partitions
+    requested = DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[0])])
+    (partition,) = client.ask(requested, 0).topics[0].partitions
     assert partition.active_producers == []
 
 
@@ -329,7 +329,7 @@ def test_bi_145_an_end_that_comes_late_does_not_end_the_next_transaction(
     assert end(client, later, version=5) == NONE
 
 
-def test_bi_147_overlapping_calls_are_told_to_wait(
+def test_bi_147_overlapping_calls_get_a_retriable_error(
     client: WireClient, victim: KafkaUnderTest, topic: str
 ) -> None:
     producer = begin(client)

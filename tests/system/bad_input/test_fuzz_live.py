@@ -1,5 +1,5 @@
-"""A running node under damaged requests: valid frames are cut, bent and spliced. Whatever comes,
-the node answers or hangs up, and goes on; nothing in it fails unexpectedly.
+"""A running node under damaged requests: valid frames are cut, modified and spliced. For each of
+them the node answers or closes the connection, and continues; nothing in it fails unexpectedly.
 """
 
 import random
@@ -94,7 +94,7 @@ def damaged(rng: random.Random, whole: bytes, other: bytes) -> bytes:
         case 0:
             del body[rng.randrange(4, len(body)) :]
         case 1:
-            # Somewhere there is a length, or something that a decoder takes for one.
+            # There are lengths in it, or bytes that a decoder mistakes for one.
             place = rng.randrange(8, len(body))
             kind = rng.choice((">h", ">i"))
             value = rng.choice([n for n in LENGTHS if kind == ">i" or -(2**15) <= n < 2**15])
@@ -121,7 +121,9 @@ def cases(seed: int) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_damaged_requests_are_answered_or_refused(victim: KafkaUnderTest, seed: int) -> None:
-    """Each connection ends its own side after the bad frame: then the node must end its own."""
+    """Each connection closes its own side after the bad frame: then the node must close its
+    side.
+    """
     for content in cases(seed):
         with WireClient(victim.address) as client:
             try:

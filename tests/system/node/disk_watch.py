@@ -1,4 +1,4 @@
-"""Watches and blocks the syncs of nodes in this process, at the seam to the disk."""
+"""Watches and blocks the syncs of nodes in this process, at the file system interface."""
 
 import contextlib
 import threading
@@ -12,7 +12,7 @@ from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
 
 
 class DiskWatch:
-    """Which threads synced what. `block` lets syncs wait until `release`."""
+    """Which threads synced what. `block` holds syncs until `release`."""
 
     def __init__(self) -> None:
         self.syncs: list[tuple[str, str]] = []
@@ -26,7 +26,7 @@ class DiskWatch:
         self.syncs.append((threading.current_thread().name, str(path)))
         if not self._open.is_set():
             self.waiting.release()
-            assert self._open.wait(60), "nobody released the disk"
+            assert self._open.wait(60), "the disk was never released"
 
     def block(self) -> None:
         self._open.clear()

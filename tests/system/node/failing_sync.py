@@ -1,6 +1,6 @@
 """A disk whose syncs fail, or do not end, on demand: a library that is loaded in front of the C
-library. As long as a switch is on, it answers fsync and fdatasync of files below a folder with EIO,
-or not at all.
+library. As long as a switch is on, it answers fsync and fdatasync of files below a folder with
+EIO, or not at all.
 """
 
 import subprocess
@@ -55,7 +55,7 @@ int fdatasync(int fd) {
 
 
 class FailingSync:
-    """`prefix` goes in front of a command whose files below `folder` shall fail."""
+    """`prefix` precedes a command whose files below `folder` shall fail."""
 
     def __init__(self, workshop: Path, folder: Path) -> None:
         source, library = workshop / "failing_sync.c", workshop / "failing_sync.so"

@@ -1,6 +1,6 @@
 """Changes of topics, of their settings and of logs' starts while nodes are killed. Requests are
-sent ahead of their answers: what was answered before the kill must hold, what was not may have
-happened.
+sent ahead of their responses: a change with a response before the kill must hold, one without
+may have happened.
 """
 
 import random
@@ -38,18 +38,18 @@ class _Asked(NamedTuple):
 
 
 class _Topic:
-    """What a topic may be: several possibilities as long as an answer is missing."""
+    """The possible states of a topic: several as long as a response is missing."""
 
     def __init__(self, partitions: int, setting: str) -> None:
         self.partitions = partitions
         self.may_be_there = {True, False}
         self.settings = {setting}
         self.is_busy = True
-        """No answer yet to a request that changes whether it is there."""
+        """The response to a creation or deletion is still missing."""
 
 
 class Changes:
-    """One connection's worth of requests after the other."""
+    """The requests of one connection after the other."""
 
     def __init__(self, trimmed: Place, watermarks: Watermarks, chance: random.Random) -> None:
         self._trimmed = trimmed
@@ -61,17 +61,17 @@ class Changes:
         self.answered_count = 0
 
     def begin(self, client: WireClient, count: int) -> None:
-        """Send so many changes; the node does them one after the other."""
+        """Sends `count` changes; the node makes them one after the other."""
         for _ in range(count):
-            asked = self._chance.choice(
+            requested = self._chance.choice(
                 [self._create, self._create, self._delete, self._set, self._set, self._trim]
             )()
-            if asked is not None:
-                client.send(asked.request)
-                self._pending.append(asked)
+            if requested is not None:
+                client.send(requested.request)
+                self._pending.append(requested)
 
     def collect(self, client: WireClient, count: int) -> None:
-        """Wait for so many answers."""
+        """Waits for `count` responses."""
         for _ in range(min(count, len(self._pending))):
             request = self._pending[0].request
             _, answer = client.receive(ApiKey(request.API_KEY), request.VERSIONS[1])
@@ -79,13 +79,13 @@ class Changes:
             self.answered_count += 1
 
     def collect_rest(self, client: WireClient) -> None:
-        """What was answered before the node was gone."""
+        """The responses before the node was gone."""
         with suppress(HungUpError):
             self.collect(client, len(self._pending))
         self._pending.clear()
 
     def check(self, client: WireClient) -> None:
-        """What is there now stays: doubts end here. And it can be used."""
+        """The current state is final: no doubts remain. And the topic is usable."""
         found = topics_of(client)
         for name, topic in list(self._topics.items()):
             is_there = name in found
@@ -102,7 +102,7 @@ class Changes:
         places = [(n, i) for n, t in self._topics.items() for i in range(t.partitions)]
         offsets_at(client, places, LATEST)
 
-    # What is asked
+    # Requests
 
     def _create(self) -> _Asked | None:
         if len(self._topics) >= _TOPICS_MAX:
@@ -144,7 +144,7 @@ class Changes:
 
         def answered(answer: Any) -> None:
             assert answer.responses[0].error_code == 0, answer
-            # Later ones are pending behind it.
+            # Later ones are pending after it.
             topic.settings -= before
 
         return _Asked(set_config_request(name, _SETTING, setting), answered)
@@ -156,7 +156,7 @@ class Changes:
 
         def answered(answer: Any) -> None:
             (result,) = answer.topics[0].partitions
-            # Retention may have been there first.
+            # Retention may have been faster.
             assert result.error_code in {0, 1}, answer
             if result.error_code == 0:
                 low = max(result.low_watermark, self._watermarks.starts[self._trimmed])

@@ -1,6 +1,7 @@
-"""What producers and consumers of the kill tests were promised, and whether it holds. Records say
-who sent them and as which of that producer's records for the partition, counted from 0: in a log
-that keeps everything each producer's numbers must be 0, 1, 2, … without a gap or a repetition.
+"""The promises that producers and consumers of the kill tests received, and whether they hold.
+Records carry their sender and their number among that producer's records for the partition,
+counted from 0: in a log that keeps everything each producer's numbers must be 0, 1, 2, … without
+a gap or a repetition.
 """
 
 import threading
@@ -44,26 +45,26 @@ def parse_value(value: bytes | None) -> tuple[str, int]:
 
 
 class History:
-    """Filled by the load's threads, looked at by the test."""
+    """The load's threads fill it, the test reads it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.acked: dict[Place, dict[int, bytes]] = defaultdict(dict)
         """By offset."""
         self.unplaced: set[Place] = set()
-        """Where some were acknowledged without an offset."""
+        """Partitions where records were acknowledged without an offset."""
         self.acked_count = 0
         self.committed: dict[Place, int] = {}
-        """What members were told that is committed."""
+        """The committed offsets that members saw acknowledged."""
         self.problems: list[str] = []
 
     def record_acked(self, place: Place, offset: int, value: bytes) -> None:
         with self.lock:
             self.acked_count += 1
             if offset < parse_value(value)[1]:
-                # It was there already, and the broker does not know where any more. librdkafka
-                # counts on from the -1 that it is told for a batch, so later records of one seem
-                # to be at offsets that are smaller than their own number.
+                # It was there already, and the broker no longer knows where. librdkafka counts on
+                # from the -1 that it receives for a batch, so later records of one seem to be at
+                # offsets that are smaller than their own number.
                 self.unplaced.add(place)
                 return
             other = self.acked[place].setdefault(offset, value)
@@ -88,7 +89,7 @@ class History:
 
 
 class KeptLog:
-    """Reads on where it ended the last time."""
+    """Continues reading where it ended the last time."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -145,8 +146,8 @@ def _read_what_is_left(client: WireClient, place: Place, end: int) -> list[Recor
 
 
 class CompactedLog:
-    """What a reader sees of a compacted log: each key's last value, if it reads on for long enough.
-    A producer has one key, which is its name.
+    """The final contents of a compacted log for a reader that reads long enough: each key's last
+    value. A producer has one key, which is its name.
     """
 
     def __init__(self, place: Place, history: History) -> None:
@@ -163,7 +164,7 @@ class CompactedLog:
             lost = self._lost(end)
             if not lost:
                 return
-            # A newer value behind the end may have taken its place meanwhile.
+            # A newer value after the end may have replaced it meanwhile.
             start, end = end, offset_at(client, self._place, LATEST)
         raise AssertionError(f"{self._place}: lost {lost[:3]}")
 

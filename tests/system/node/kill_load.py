@@ -1,5 +1,5 @@
-"""The load under which nodes are killed: idempotent producers and members of a group, each in a
-thread of its own, that go on whatever happens to the node.
+"""The load under which nodes are killed: idempotent producers and members of a group, each in its
+own thread, that continue despite every kill.
 """
 
 import random
@@ -21,11 +21,11 @@ _RECONNECTS = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100}
 
 
 def _quiet(_error: KafkaError) -> None:
-    """That a broker is away is no news here."""
+    """Errors of a broker that is down are expected here."""
 
 
 def _contents(message: Message) -> tuple[Place, int, bytes]:
-    """The offset is -1 if the broker did not tell it."""
+    """The offset is -1 if the broker did not return it."""
     topic, partition, value = message.topic(), message.partition(), message.value()
     assert topic is not None
     assert partition is not None
@@ -35,7 +35,7 @@ def _contents(message: Message) -> tuple[Place, int, bytes]:
 
 
 class LoadThread(threading.Thread):
-    """`finish` ends it and passes on what it died of."""
+    """`finish` ends it and re-raises its failure."""
 
     def __init__(self, name: str, history: History) -> None:
         super().__init__(name=name, daemon=True)
@@ -188,7 +188,7 @@ class MemberThread(LoadThread):
         try:
             done = self._consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException:
-            # Nobody knows whether it happened.
+            # The outcome is unknown.
             return
         for partition in done:
             if partition.error is None:

@@ -1,5 +1,5 @@
-"""What these tests ask a node, each in one request over a `WireClient`. An error is part of the
-answer and is returned: a broker in trouble must still say what is wrong.
+"""The requests of these tests, each in one call over a `WireClient`. An error is part of the
+response and is returned: a broker in trouble must still report errors.
 """
 
 from collections.abc import Iterable, Mapping
@@ -53,7 +53,7 @@ from moldau.protocol.records.batches import Record, iterate_batches
 
 EARLIEST, LATEST = -2, -1
 FETCH_BYTES = 4 << 20
-# The last versions that call topics by their names.
+# The last versions that identify topics by their names.
 FETCH_VERSION, PRODUCE_VERSION, OFFSET_FETCH_VERSION, OFFSET_COMMIT_VERSION = 12, 12, 9, 9
 
 Place = tuple[str, int]
@@ -78,7 +78,7 @@ def produce(
     timestamp_ms: int | None = None,
     acks: int = -1,
 ) -> tuple[int, int]:
-    """Error code and base offset. Without a producer id; stamped with the time of now."""
+    """Error code and base offset. Without a producer id; stamped with the current time."""
     time_ms = Clock().wall_ms() if timestamp_ms is None else timestamp_ms
     records = [Record(i, time_ms, None, value) for i, value in enumerate(values)]
     content = build_batch(records, BatchOptions(base_offset=0))
@@ -111,7 +111,7 @@ def fetch(client: WireClient, place: Place, offset: int, max_wait_ms: int = 0) -
 
 
 def read(client: WireClient, place: Place, start: int, end: int) -> list[Record]:
-    """All that is there from `start` up to `end`."""
+    """All records from `start` up to `end`."""
     records: list[Record] = []
     offset = start
     while offset < end:
@@ -168,13 +168,13 @@ def delete_records(client: WireClient, place: Place, before: int) -> tuple[int, 
 
 
 def find_coordinator(client: WireClient, group: str) -> int:
-    """The error code. The first who asks has the topic of the groups made."""
+    """Returns the error code. The first request creates the topic of the groups."""
     (answer,) = client.ask(FindCoordinatorRequest(coordinator_keys=[group])).coordinators
     return int(answer.error_code)
 
 
 def commit(client: WireClient, group: str, place: Place, offset: int) -> int:
-    """The error code. As somebody who is no member of the group."""
+    """Returns the error code. Commits without being a member of the group."""
     topic, index = place
     wanted = OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
     request = OffsetCommitRequest(
@@ -214,7 +214,7 @@ def create_topics_request(
 def create_topics(
     client: WireClient, topics: Mapping[str, int], configs: Mapping[str, str] | None = None
 ) -> dict[str, tuple[int, str | None]]:
-    """Error code and text for each."""
+    """Error code and message for each."""
     answers = client.ask(create_topics_request(topics, configs)).topics
     return {each.name: (each.error_code, each.error_message) for each in answers}
 
@@ -231,7 +231,7 @@ def delete_topics(client: WireClient, *names: str) -> dict[str, int]:
 
 
 def topics_of(client: WireClient) -> dict[str, int]:
-    """All topics that clients made, and how many partitions they have."""
+    """All topics that clients created, and their numbers of partitions."""
     answer = client.ask(MetadataRequest(topics=None))
     return {t.name: len(t.partitions) for t in answer.topics if not t.is_internal}
 

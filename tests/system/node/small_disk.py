@@ -20,7 +20,7 @@ class SmallDisk:
         self.path = path
 
     def fill(self) -> None:
-        """Not a byte is left. What was there stays."""
+        """Not a byte is left. Existing files stay."""
         with (self.path / _BALLAST).open("ab", buffering=0) as ballast:
             size = _CHUNK_BYTES
             while size:
@@ -32,7 +32,7 @@ class SmallDisk:
                     size //= 2
 
     def make_room(self, size_bytes: int | None = None) -> None:
-        """So many bytes, or all that `fill` has taken."""
+        """Frees `size_bytes`, or all that `fill` has taken."""
         ballast = self.path / _BALLAST
         if size_bytes is None:
             ballast.unlink()
@@ -40,7 +40,7 @@ class SmallDisk:
             os.truncate(ballast, ballast.stat().st_size - size_bytes)
 
     def make_read_only(self) -> None:
-        """Only while nobody has a file open for writing."""
+        """Only while no process has a file open for writing."""
         _run("mount", "-o", "remount,ro", str(self.path))
 
     def make_writable(self) -> None:
@@ -59,7 +59,7 @@ def small_disk(path: Path, size: str = "4m") -> Iterator[SmallDisk]:
     try:
         yield SmallDisk(path)
     finally:
-        # Lazily: a node that hangs must not keep the next test run from cleaning up.
+        # Lazily: a hanging node must not prevent the clean-up.
         _run("umount", "--lazy", str(path))
 
 

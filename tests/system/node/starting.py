@@ -1,4 +1,4 @@
-"""`moldau start` where it is expected to end by itself, and in one clear line."""
+"""`moldau start` where it is expected to exit on its own, with one clear line."""
 
 import re
 import subprocess
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 DEADLINE_S = 60
 COMMAND = (sys.executable, "-m", "moldau")
-# Of a node that is alone; with `folder` to fill in.
+# For a node that is alone; with `folder` to fill in.
 PROPERTIES = """
 process.roles=broker,controller
 node.id=1
@@ -27,7 +27,7 @@ class Ended:
 
 
 def start_and_wait(*arguments: object) -> Ended:
-    """A start that is expected to end by itself."""
+    """A start that is expected to exit on its own."""
     command = [*COMMAND, "start", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, timeout=DEADLINE_S, check=False, text=True)
     return Ended(done.returncode, done.stdout, done.stderr)

@@ -1,5 +1,5 @@
-"""One bit of a log is flipped on the disk. Whatever the bit: all other records are served, appends
-continue, and the operator reads what is lost and what to do.
+"""One bit of a log is flipped on the disk. Regardless of the bit: all other records are served,
+appends continue, and the operator reads what is lost and what to do.
 """
 
 import re
@@ -36,7 +36,7 @@ def fill(node: RunningNode) -> None:
         create_topics(client, {"orders": 1}, {"segment.bytes": str(1 << 20)})
         for number in range(COUNT):
             assert produce(client, "orders", value(number), timestamp_ms=1_000 + number)[0] == 0
-    # Only from here on a start after a crash knows that it was on the disk.
+    # Only from here on does a start after a crash know that it was on the disk.
     node.stop()
     node.start()
 
@@ -66,7 +66,7 @@ def flip(batch: Batch, place: int, mask: int = 1) -> None:
 
 
 def readable(client: WireClient) -> list[int]:
-    """The offsets of all records that a reader gets who passes what is damaged."""
+    """The offsets of all records that a reader gets when it skips the damage."""
     end = offset_at(client, PLACE, -1)
     found: list[int] = []
     offset = 0
@@ -84,7 +84,8 @@ def readable(client: WireClient) -> list[int]:
     return found
 
 
-# Which batch is damaged where: in its records, or in a field that finding batches relies on.
+# The position of the damage in its batch: in the records, or in a field that is needed to find
+# batches.
 RECORDS, LENGTH, MAGIC, CHECKSUM, LAST_OFFSET_DELTA = 5_000, 10, 16, 18, 24
 # In the base offset: beyond all offsets there are, and back to that of the batch before.
 LEAP, FALL = 2, 7
@@ -145,7 +146,7 @@ def consume(consumer: Consumer, count: int) -> list[int]:
     return found
 
 
-def test_clients_read_around_damage_and_operators_hear_of_it(tmp_path: Path) -> None:
+def test_clients_read_around_damage_and_operators_are_notified(tmp_path: Path) -> None:
     metrics_port = free_port()
     settings = QUICK_SETTINGS | {"moldau.metrics.port": str(metrics_port)}
     with RunningNode(tmp_path, settings) as node:
@@ -172,7 +173,7 @@ def test_clients_read_around_damage_and_operators_hear_of_it(tmp_path: Path) -> 
         check_shown(node, metrics_port)
         node.kill()
         node.start()
-        assert len(lines_with(node, "orders-0 is damaged")) == 2, "a start says it again"
+        assert len(lines_with(node, "orders-0 is damaged")) == 2, "a start repeats it"
         check_shown(node, metrics_port)
         check_our_consumer(node, rest)
 

@@ -1,4 +1,4 @@
-"""Clients that take every descriptor they can get do not take those that the logs need."""
+"""Clients that take every descriptor they can get leave those that the logs need."""
 
 import resource
 import signal
@@ -25,7 +25,7 @@ def test_a_flood_of_connections_leaves_the_logs_their_files(tmp_path: Path) -> N
         with WireClient(node.address) as client:
             create_topics(client, {"kept": PARTITIONS})
             assert node.process is not None
-            # All of them are there when it looks again.
+            # All of them are there at its next check.
             freeze(node.process.pid)
             for _ in range(2 * FILES_MAX):
                 flood.enter_context(socket.create_connection(("127.0.0.1", node.port)))
@@ -33,7 +33,7 @@ def test_a_flood_of_connections_leaves_the_logs_their_files(tmp_path: Path) -> N
             for partition in range(PARTITIONS):
                 assert produce(client, "kept", b"a", partition=partition) == (0, 0)
                 assert read_all(client, "kept", partition) == [b"a"]
-            wait_for(lambda: "ulimit -n" in node.errors, "the refusals to be told")
+            wait_for(lambda: "ulimit -n" in node.errors, "the refusals in the log")
         flood.close()
         wait_for(lambda: node.resources.num_fds() < FILES_MAX // 2, "connections to be closed")
         with WireClient(node.address) as client:
@@ -44,7 +44,7 @@ def test_a_flood_of_connections_leaves_the_logs_their_files(tmp_path: Path) -> N
 
 @contextmanager
 def no_more_files(node: RunningNode) -> Iterator[None]:
-    """Every further open of the process fails, as if something else had taken all descriptors."""
+    """Every further open of the process fails, as if another process had taken all descriptors."""
     assert node.process is not None
     before = resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE, (1, before[1]))
@@ -54,7 +54,7 @@ def no_more_files(node: RunningNode) -> Iterator[None]:
         resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE, before)
 
 
-def test_without_descriptors_nothing_is_lost_and_all_goes_on_when_there_are_some(
+def test_without_descriptors_nothing_is_lost_and_everything_resumes_when_there_are_some(
     tmp_path: Path,
 ) -> None:
     large = b"x" * 700_000

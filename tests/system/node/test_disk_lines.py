@@ -1,4 +1,4 @@
-"""What an operator reads about disks on a node's output, and in its metrics."""
+"""The lines about disks that an operator reads in a node's output, and its metrics."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def fill(disk: SmallDisk, client: WireClient) -> None:
             size //= 2
 
 
-def test_a_full_disk_is_told_once_with_what_to_do_and_when_it_is_over(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_once_with_advice_and_so_is_its_end(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "8m") as disk:
         settings = {"log.dirs": str(disk.path / "data"), "moldau.reserve.bytes": "0"}
         with RunningNode(tmp_path, QUICK_SETTINGS | settings) as node:
@@ -32,10 +32,10 @@ def test_a_full_disk_is_told_once_with_what_to_do_and_when_it_is_over(tmp_path: 
                 (line,) = lines_with(node, "bytes are free")
                 assert str(disk.path / "data") in line
                 assert "Make room: delete topics or records" in line
-                assert not lines_with(node, "takes writes again")
+                assert not lines_with(node, "accepts writes again")
                 disk.make_room()
                 wait_for(lambda: produce(client, "kept", b"x")[0] == 0, "room")
-                (line,) = lines_with(node, "takes writes again")
+                (line,) = lines_with(node, "accepts writes again")
                 assert "writes were refused" in line
 
 
@@ -52,13 +52,13 @@ def test_a_disk_with_room_for_small_writes_only_stays_full(tmp_path: Path) -> No
                     assert produce(client, "kept", bytes(900_000))[0] != 0
                     assert produce(client, "kept", b"small")[0] == 0
                 assert len(lines_with(node, "bytes are free")) == 1
-                assert not lines_with(node, "takes writes again")
+                assert not lines_with(node, "accepts writes again")
                 disk.make_room()
                 assert produce(client, "kept", b"small")[0] == 0
-                assert len(lines_with(node, "takes writes again")) == 1
+                assert len(lines_with(node, "accepts writes again")) == 1
 
 
-def test_a_recovery_after_a_kill_is_told_and_a_start_after_a_stop_is_not(tmp_path: Path) -> None:
+def test_a_recovery_after_a_kill_is_logged_and_a_start_after_a_stop_is_not(tmp_path: Path) -> None:
     with RunningNode(tmp_path, QUICK_SETTINGS) as node:
         node.start()
         with WireClient(node.address) as client:

@@ -1,5 +1,5 @@
-"""Disks that are full, read-only or broken: whoever asks gets a clear error, what is there can be
-read, and with a sound disk everything goes on without anybody's help.
+"""Disks that are full, read-only or broken: clients get a clear error, existing data can be read,
+and with a sound disk everything resumes automatically.
 """
 
 import resource
@@ -36,7 +36,7 @@ from moldau.storage.disk.reserve import RESERVE_FILE
 
 STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 RESERVE_BYTES = 1 << 20
-# What a coordinator in trouble answers: ask again, perhaps somebody else.
+# A coordinator in trouble answers: retry, perhaps with another broker.
 COORDINATOR_ERRORS = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 RECORD = b"a record that takes a little room"
 
@@ -66,7 +66,7 @@ def commit_first(client: WireClient) -> None:
 
 
 def fill(disk: SmallDisk, client: WireClient) -> int:
-    """To the last byte, also of blocks that were begun; the records of the topic then."""
+    """To the last byte, also of blocks that were begun; returns the records of the topic."""
     disk.fill()
     count = read_count(client)
     for size in (4000, 400, 1):
@@ -116,7 +116,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(
         assert node.stop() == 0
 
 
-def test_coordinators_and_the_controller_say_that_there_is_no_room(
+def test_coordinators_and_the_controller_report_that_there_is_no_room(
     disk: SmallDisk, tmp_path: Path
 ) -> None:
     with node_on(disk, tmp_path) as node:
@@ -196,7 +196,7 @@ def test_room_is_made_by_deleting_a_topic_or_records(disk: SmallDisk, tmp_path: 
 def test_idempotent_producers_wait_for_room_and_keep_their_order(
     disk: SmallDisk, tmp_path: Path
 ) -> None:
-    """Of several requests in flight some are refused, and smaller ones behind them would fit."""
+    """Some of several requests in flight are refused, while smaller ones after them would fit."""
     with node_on(disk, tmp_path) as node:
         node.start()
         set_up(node)
@@ -302,7 +302,7 @@ def test_a_directory_that_cannot_be_used_does_not_keep_the_other_from_serving(
         assert node.stop() == 0
 
 
-def test_a_directory_that_fails_goes_offline_and_the_other_serves_on(tmp_path: Path) -> None:
+def test_a_failed_directory_goes_offline_and_the_other_keeps_serving(tmp_path: Path) -> None:
     """Writes past a limit fail with an error that no disk recovers from."""
     two = TwoDirectories(tmp_path, tmp_path / "failing")
     with two.node as node:
@@ -343,7 +343,7 @@ def test_a_sync_that_fails_acknowledges_nothing_and_is_final(tmp_path: Path) -> 
             assert produce(client, lost, RECORD)[0] == STORAGE_ERROR
             assert "failing is offline" in node.errors
             sync.end()
-            # Nobody asks such a disk again, also if it seems to be sound.
+            # Such a disk is never used again, even if it seems to be sound.
             assert produce(client, lost, RECORD)[0] != 0
             assert produce(client, sound, RECORD) == (0, 1)
         assert node.stop() == 0

@@ -1,4 +1,6 @@
-"""Whatever a request names in thousands, it is answered or refused, and the node serves on."""
+"""A request with thousands of elements of any kind is answered or refused, and the node keeps
+serving.
+"""
 
 from collections.abc import Iterator
 
@@ -10,7 +12,7 @@ from support.wire_client import HungUpError, WireClient, create_topic
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
 
 ELEMENTS = 5_000
-"""More than the event loop reads and writes itself."""
+"""More than the event loop itself decodes and encodes."""
 NAMES = [large.name for large in large_requests(Existing("", bytes(16), ""), 10)]
 
 
@@ -35,7 +37,7 @@ def test_every_large_request_is_served_and_others_are_too(node: tuple[str, Exist
                     client.send(large.message, large.version)
                     client.receive_frame()
                 except HungUpError:
-                    # What Kafka has no answer for either.
+                    # Kafka has no response for these either.
                     assert large.name.startswith(("CREATE_ACLS", "DELETE_ACLS")), large.name
             other.ask(ApiVersionsRequest())
             served.append(large.name)

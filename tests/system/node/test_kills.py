@@ -1,5 +1,5 @@
 """A node that is killed again and again under load, at random moments and at bad ones, keeps every
-promise: nothing acknowledged is lost or doubled, orders are kept, offsets never go back.
+promise: nothing acknowledged is lost or duplicated, order is kept, offsets never move back.
 """
 
 import random
@@ -47,7 +47,7 @@ TOPICS = {
 }
 # Groups' offsets are compacted as often.
 OFFSETS_TOPIC = {"internal.segment.bytes": "4000", "min.cleanable.dirty.ratio": "0.01"}
-# Everything that happens from time to time happens all the time.
+# All periodic work happens all the time.
 SETTINGS = QUICK_SETTINGS | {
     "group.min.session.timeout.ms": "1000",
     "internal.metadata.log.segment.bytes": "20000",
@@ -63,7 +63,7 @@ SIGHT_DEADLINE_S = 1.0
 
 
 class Run:
-    """One node's life and deaths, with the load that goes on all the time."""
+    """One node's life and deaths, with a load that never stops."""
 
     def __init__(self, folder: Path, seed: str) -> None:
         self.seed = seed
@@ -114,7 +114,7 @@ class Run:
             thread.finish()
 
     def give_up(self) -> None:
-        """Something else has failed: nobody waits for them."""
+        """Something else has failed: do not wait for them."""
         for thread in self._threads:
             thread.stopped.set()
 
@@ -132,7 +132,7 @@ class Run:
             check_committed(client, GROUP, self.history)
             self.changes.check(client)
         assert not self.history.problems, "\n".join(self.history.problems[:5])
-        # Only what retention and compaction took away may have lost its offset.
+        # Only records that retention or compaction removed may have lost their offset.
         assert all(place[0] != KEPT for place in self.history.unplaced)
 
     def _check_cleaned(self, client: WireClient, place: Place) -> None:
@@ -150,7 +150,7 @@ class Run:
             assert dict(log.next_numbers) == sent, log.place
 
     def look(self) -> None:
-        """What is seen now must be there after the kill."""
+        """What is visible now must be there after the kill."""
         with WireClient(self.node.address) as client:
             self.watermarks.look(client)
 
@@ -169,7 +169,7 @@ class Run:
         wait_at_random(self.chance, seconds_max)
 
     def wait_to_see(self, topic: str, *endings: str) -> None:
-        """Such a file is there now; or it is not, for a while."""
+        """Waits until such a file exists; or does not, for a while."""
         folders = [self.node.log_folder / f"{topic}-{index}" for index in (0, 1)]
 
         def is_there() -> bool:
@@ -210,7 +210,7 @@ def rebalancing(run: Run) -> None:
     run.wait_randomly(0.15)
     run.node.kill()
     if run.guest.stopped.is_set():
-        # It leaves, or gives up; the group notices either way.
+        # It leaves or times out; the group notices either way.
         run.start(run.chance.choice(POLICIES))
         run.guest.finish()
         run.guest = None
@@ -311,7 +311,7 @@ def run_kills(folder: Path, kills: int) -> None:
 def test_broken_promises_are_noticed(
     values: list[str], acked: dict[int, str], complaint: str | None
 ) -> None:
-    """Whoever checks is checked."""
+    """Checks the checks."""
     history = History()
     for offset, value in acked.items():
         history.record_acked((KEPT, 0), offset, value.encode())

@@ -1,5 +1,5 @@
-"""Requests that name very much, or the same again and again: what is repeated is answered once, and
-others are served while a large one is worked on.
+"""Requests that name very many things, or the same again and again: repetitions are answered once,
+and other clients are served while a large request is processed.
 """
 
 from collections.abc import Callable, Iterator
@@ -97,10 +97,10 @@ def commits(client: WireClient, group: str) -> bool:
     return all(each.error_code == ErrorCode.NONE for each in answer.topics[0].partitions)
 
 
-# What is named again and again
+# Repetitions
 
 
-def test_settings_of_a_resource_are_told_once(address: str) -> None:
+def test_settings_of_a_resource_are_described_once(address: str) -> None:
     broker = DescribeConfigsResource(resource_type=ConfigResourceType.BROKER, resource_name="1")
     with WireClient(address) as client:
         request = DescribeConfigsRequest(
@@ -111,20 +111,20 @@ def test_settings_of_a_resource_are_told_once(address: str) -> None:
     assert "num.partitions" in {row.name for row in result.configs}
 
 
-def test_settings_that_were_asked_for_by_name_are_told_for_each_question(address: str) -> None:
+def test_settings_requested_by_name_are_described_for_each_request(address: str) -> None:
     names = ("num.partitions", "log.dirs")
-    asked = [
+    requested = [
         DescribeConfigsResource(
             resource_type=ConfigResourceType.BROKER, resource_name="1", configuration_keys=[name]
         )
         for name in names * 3
     ]
     with WireClient(address) as client:
-        results = client.ask(DescribeConfigsRequest(resources=asked)).results
+        results = client.ask(DescribeConfigsRequest(resources=requested)).results
     assert [[row.name for row in result.configs] for result in results] == [[n] for n in names]
 
 
-def test_all_offsets_of_a_group_are_told_once(address: str) -> None:
+def test_all_offsets_of_a_group_are_returned_once(address: str) -> None:
     everything = OffsetFetchRequestGroup(group_id="g", topics=None)
     one = OffsetFetchRequestGroup(
         group_id="g", topics=[OffsetFetchRequestTopics(name="orders", partition_indexes=[3])]
@@ -139,7 +139,7 @@ def test_all_offsets_of_a_group_are_told_once(address: str) -> None:
 def test_of_a_partition_that_is_committed_again_and_again_the_last_offset_counts(
     address: str,
 ) -> None:
-    """Every place is answered; one record is written."""
+    """Every partition is answered; one record is written."""
     places = [
         OffsetCommitRequestPartition(partition_index=index % 2, committed_offset=index)
         for index in range(40_000)
@@ -162,7 +162,7 @@ def test_a_group_is_described_as_often_as_it_is_named(address: str) -> None:
 
 
 def test_groups_that_would_be_described_too_often_are_refused(address: str) -> None:
-    """A request of some kilobytes whose answer would have 200 MB."""
+    """A request of some kilobytes whose response would have 200 MB."""
     protocol = JoinGroupRequestProtocol(name="p", metadata=bytes(100_000))
     join = JoinGroupRequest(
         group_id="big",
@@ -198,19 +198,19 @@ def test_transactions_and_producers_are_described_once(address: str) -> None:
 
 def test_an_answer_that_would_be_too_large_is_refused(address: str) -> None:
     """A group that does not exist has settings, and the longest texts are documentation."""
-    asked = [
+    requested = [
         DescribeConfigsResource(resource_type=ConfigResourceType.GROUP, resource_name=str(number))
         for number in range(20_000)
     ]
     with WireClient(address) as client:
         request = DescribeConfigsRequest(
-            resources=asked, include_synonyms=True, include_documentation=True
+            resources=requested, include_synonyms=True, include_documentation=True
         )
         results = client.ask(request).results
     assert {result.error_code for result in results} == {ErrorCode.INVALID_REQUEST}
 
 
-# What is named is much
+# Large requests
 
 
 NAMES = [f"name-{number}" for number in range(MANY)]
@@ -227,19 +227,19 @@ def describe_configs() -> Message:
 
 
 def describe_producers() -> Message:
-    asked = TopicRequest(name="orders", partition_indexes=list(range(MANY)))
-    return DescribeProducersRequest(topics=[asked])
+    requested = TopicRequest(name="orders", partition_indexes=list(range(MANY)))
+    return DescribeProducersRequest(topics=[requested])
 
 
 def list_offsets() -> Message:
-    asked = [ListOffsetsPartition(partition_index=i, timestamp=-1) for i in range(MANY)]
-    return ListOffsetsRequest(topics=[ListOffsetsTopic(name="orders", partitions=asked)])
+    requested = [ListOffsetsPartition(partition_index=i, timestamp=-1) for i in range(MANY)]
+    return ListOffsetsRequest(topics=[ListOffsetsTopic(name="orders", partitions=requested)])
 
 
 def offsets_for_epochs() -> Message:
-    asked = [OffsetForLeaderPartition(partition=index) for index in range(MANY)]
+    requested = [OffsetForLeaderPartition(partition=index) for index in range(MANY)]
     return OffsetForLeaderEpochRequest(
-        topics=[OffsetForLeaderTopic(topic="orders", partitions=asked)]
+        topics=[OffsetForLeaderTopic(topic="orders", partitions=requested)]
     )
 
 
@@ -267,13 +267,15 @@ def alter_configs() -> Message:
 
 
 def delete_records() -> Message:
-    asked = [DeleteRecordsPartition(partition_index=index, offset=0) for index in range(MANY)]
-    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="missing", partitions=asked)])
+    requested = [DeleteRecordsPartition(partition_index=index, offset=0) for index in range(MANY)]
+    return DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="missing", partitions=requested)])
 
 
 def alter_replica_log_dirs() -> Message:
-    asked = AlterReplicaLogDirTopic(name="missing", partitions=list(range(MANY)))
-    return AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path="/nowhere", topics=[asked])])
+    requested = AlterReplicaLogDirTopic(name="missing", partitions=list(range(MANY)))
+    return AlterReplicaLogDirsRequest(
+        dirs=[AlterReplicaLogDir(path="/nowhere", topics=[requested])]
+    )
 
 
 LARGE: dict[str, Callable[[], Message]] = {
@@ -308,11 +310,11 @@ def test_others_are_served_while_a_large_request_is_worked_on(address: str, api:
     assert served >= OTHERS_MEANWHILE
 
 
-def test_many_offsets_are_told_as_they_were_when_they_were_asked_for(address: str) -> None:
+def test_many_offsets_are_returned_as_of_the_request(address: str) -> None:
     """The offsets of a large group are read in slices, and none is lost between them."""
     indexes = [index % (2 * PARTITIONS) for index in range(MANY)]
-    asked = OffsetFetchRequestTopics(name="orders", partition_indexes=indexes)
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[asked])])
+    requested = OffsetFetchRequestTopics(name="orders", partition_indexes=indexes)
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[requested])])
     served = 0
     with WireClient(address) as large, WireClient(address) as other:
         large.send(request, OFFSET_FETCH_VERSION)

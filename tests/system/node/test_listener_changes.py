@@ -32,7 +32,7 @@ PROTOCOLS = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT,CLOSED:SSL
 
 
 def change(client: WireClient, settings: dict[str, str | None]) -> tuple[int, str | None]:
-    """None takes a setting away."""
+    """None deletes a setting."""
     resource = AlterConfigsResource(
         resource_type=ConfigResourceType.BROKER,
         resource_name=NODE_ID,
@@ -55,7 +55,7 @@ def described(client: WireClient, name: str) -> tuple[str, int]:
 
 
 def addresses(client: WireClient) -> list[tuple[str, int]]:
-    """Of the brokers, as a client on this listener is told."""
+    """The endpoints of the brokers in this listener's responses."""
     return [(one.host, one.port) for one in client.ask(MetadataRequest(topics=[])).brokers]
 
 
@@ -90,7 +90,7 @@ def test_a_new_listener_serves_is_advertised_and_outlives_a_restart(node: Runnin
         assert change(client, with_extra(listeners, port)) == (0, None)
         value, source = described(client, "listeners")
         assert (value, source) == (f"{listeners},EXTRA://{extra}", DYNAMIC_BROKER)
-        assert addresses(client) == [("127.0.0.1", node.port)], "each listener tells its own"
+        assert addresses(client) == [("127.0.0.1", node.port)], "each listener reports its own"
         with WireClient(extra) as through_extra:
             wait_for(lambda: addresses(through_extra) == [("127.0.0.1", port)], "its address")
             assert produce(through_extra, "t", b"x")[0] == 0
@@ -102,7 +102,7 @@ def test_a_new_listener_serves_is_advertised_and_outlives_a_restart(node: Runnin
         assert read_all(through_extra, "t") == [b"x"]
 
 
-def test_a_removed_listener_answers_what_is_under_way_and_hangs_up(node: RunningNode) -> None:
+def test_a_removed_listener_answers_requests_in_progress_and_closes(node: RunningNode) -> None:
     port = free_port()
     with WireClient(node.address) as client:
         listeners, _ = described(client, "listeners")
@@ -117,11 +117,11 @@ def test_a_removed_listener_answers_what_is_under_way_and_hangs_up(node: Running
         assert addresses(client) == [("127.0.0.1", node.port)]
         assert change(client, {"listeners": None}) == (0, None)
         assert described(client, "listeners")[0] == listeners
-        # And the port is free for somebody else.
+        # And another process can bind the port.
         socket.create_server(("127.0.0.1", port)).close()
 
 
-def test_what_can_not_be_had_is_refused_and_nothing_changes(node: RunningNode) -> None:
+def test_impossible_listeners_are_refused_and_nothing_changes(node: RunningNode) -> None:
     with (
         WireClient(node.address) as client,
         socket.create_server(("127.0.0.1", 0)) as taken,
@@ -133,21 +133,21 @@ def test_what_can_not_be_had_is_refused_and_nothing_changes(node: RunningNode) -
         free = free_port()
         refused = {
             f"{listeners},EXTRA://127.0.0.1:{port}": "Address already in use",
-            f"{listeners},EXTRA://0.0.0.0:{free}": "advertised.listeners: nobody can connect",
+            f"{listeners},EXTRA://0.0.0.0:{free}": "advertised.listeners: clients cannot connect",
             f"{listeners},EXTRA://:{free}": "--insecure-listener EXTRA",
-            f"{listeners},CLOSED://127.0.0.1:{free}": "only PLAINTEXT is there yet",
+            f"{listeners},CLOSED://127.0.0.1:{free}": "only PLAINTEXT is supported yet",
             f"{listeners},OTHER://127.0.0.1:{free}": "has no protocol for OTHER",
             f"{listeners},EXTRA://127.0.0.1:{node.port}": f"share port {node.port}",
             plaintext: "CONTROLLER is not in listeners",
             f"EXTRA://127.0.0.1:{free},{controller}": "inter.broker.listener.name",
         }
-        for asked, says in refused.items():
+        for requested, says in refused.items():
             settings: dict[str, str | None] = {
-                "listeners": asked,
+                "listeners": requested,
                 "listener.security.protocol.map": PROTOCOLS,
             }
             code, message = change(client, settings)
-            assert code == ErrorCode.INVALID_REQUEST, asked
+            assert code == ErrorCode.INVALID_REQUEST, requested
             assert says in (message or ""), message
         code, message = change(client, {"advertised.listeners": plaintext})
         assert code == ErrorCode.INVALID_REQUEST
@@ -171,7 +171,7 @@ def test_a_new_listener_has_limits_of_its_own_that_change_too(node: RunningNode)
 
 
 def test_a_listener_with_another_address_moves_at_the_next_start(node: RunningNode) -> None:
-    """As in Kafka, where only names come and go."""
+    """As in Kafka, where listeners may change at run time, but not their addresses."""
     port = free_port()
     with WireClient(node.address) as client:
         listeners, _ = described(client, "listeners")
@@ -199,5 +199,5 @@ def test_a_node_starts_without_the_listener_whose_port_was_taken_meanwhile(
         with WireClient(node.address) as client:
             assert addresses(client) == [("127.0.0.1", node.port)]
             assert change(client, {"log.cleaner.threads": "2"}) == (0, None)
-    assert "a listener of the run-time settings is not there: listener EXTRA" in node.errors
+    assert "a listener of the run-time settings is missing: listener EXTRA" in node.errors
     assert "moves at the next start" not in node.errors, "a controller's listener stays"

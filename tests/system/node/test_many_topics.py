@@ -1,5 +1,5 @@
-"""A thousand topics on one node: made, served, found again after a stop and after a kill, with few
-open files.
+"""A thousand topics on one node: created, served, found again after a stop and after a kill, with
+few open files.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ IN_A_REQUEST = 250
 MANY_PARTITIONS = 1_000
 NAMES = [f"topic-{number:04d}" for number in range(TOPICS)]
 SOME = NAMES[:: TOPICS // 50]
-# Segments are opened when used, and give way to others: descriptors need not grow with topics.
+# Segments are opened on use, and closed for others: descriptors need not grow with topics.
 OPEN_FILES_MAX = 512
 LIMITED = ("sh", "-c", f'ulimit -n {OPEN_FILES_MAX}; exec "$@"', "sh")
 
@@ -45,7 +45,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
 
 
 def check_all(node: RunningNode, records: int) -> None:
-    """Everything is there, and takes and gives records."""
+    """Every topic exists, and accepts and returns records."""
     with WireClient(node.address) as client:
         assert topics_of(client) == dict.fromkeys(NAMES, 1)
         ends = offsets_at(client, [(name, 0) for name in NAMES], LATEST)
@@ -68,7 +68,7 @@ def test_all_topics_are_served_and_outlive_a_stop_and_a_kill(node: RunningNode) 
 
 
 def test_others_are_served_while_many_partitions_are_made(tmp_path: Path) -> None:
-    """And whoever asked for them finds them all there."""
+    """And the client that requested them finds them all there."""
     with RunningNode(tmp_path) as node, ExitStack() as stack:
         node.start()
         maker, other = (stack.enter_context(WireClient(node.address)) for _ in range(2))

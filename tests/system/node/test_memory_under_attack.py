@@ -1,5 +1,5 @@
-"""Whatever clients begin and do not finish, a node's own memory stays small. Measured from outside:
-the anonymous memory of a real process, while the clients are at it.
+"""A node's own memory stays small despite everything that clients begin and do not finish. Measured
+from outside: the anonymous memory of a real process, during the attack.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ BATCHES = 32
 FETCH_VERSION = 12
 PRODUCE_VERSION = 9
 QUIET_S = 0.3
-"""Nothing more is taken for so long: the node has had enough."""
+"""The node has read nothing for so long: it has had enough."""
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def many_descriptors() -> Iterator[None]:
 
 
 def anonymous_mb(node: RunningNode) -> float:
-    """After everything that was sent so far was looked at."""
+    """After everything that was sent so far was processed."""
     assert node.process is not None
     with WireClient(node.address) as client:
         client.ask(ApiVersionsRequest())
@@ -126,12 +126,12 @@ def test_fetches_that_wait_keep_no_records(node: RunningNode) -> None:
         for _ in range(BATCHES):
             answer = client.ask(produce, PRODUCE_VERSION)
             assert answer.responses[0].partition_responses[0].error_code == 0
-    asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=2**31 - 1)
+    requested = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=2**31 - 1)
     fetch = FetchRequest(
         max_wait_ms=30_000,
         min_bytes=2**31 - 1,
         max_bytes=2**31 - 1,
-        topics=[FetchTopic(topic="loaded", partitions=[asked])],
+        topics=[FetchTopic(topic="loaded", partitions=[requested])],
     )
     frame = b"".join(build_request(fetch, FETCH_VERSION, correlation_id=1, client_id="waits"))
     largest = 0.0

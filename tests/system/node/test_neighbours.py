@@ -1,5 +1,5 @@
-"""A request that goes wrong is answered for itself; what was asked in the same moment by others is
-served as if it had never come.
+"""A failing request is answered individually; concurrent requests of other clients are served as if
+it had never come.
 """
 
 import asyncio
@@ -66,8 +66,8 @@ def test_an_offset_that_is_kept_for_ever_is_committed_beside_others(
             one.send(commit("one", "orders", retention_time_ms=FOR_EVER_MS), version)
             other.send(commit("other", "orders"), 9)
             os.kill(node.process.pid, signal.SIGCONT)
-            for client, asked in ((one, version), (other, 9)):
-                _, answer = client.receive(ApiKey.OFFSET_COMMIT, asked)
+            for client, requested in ((one, version), (other, 9)):
+                _, answer = client.receive(ApiKey.OFFSET_COMMIT, requested)
                 assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
         node.stop()
         assert "Traceback" not in node.errors
@@ -87,7 +87,7 @@ async def test_a_commit_that_cannot_be_written_is_refused_alone(
     assert len([record for record in caplog.records if record.exc_info]) == 1
 
 
-async def test_whoever_waits_behind_a_failing_one_is_told_of_the_commit(
+async def test_requests_after_a_failing_one_are_notified_of_the_commit(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A callback that raises neither ends the flush rounds nor hides the commit from others."""

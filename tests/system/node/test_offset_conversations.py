@@ -1,5 +1,5 @@
-"""Each conversation about offsets in transactions, and about the markers that end them, goes as it
-is written. That Apache Kafka agrees is seen in interop/.
+"""Each conversation about offsets in transactions, and about the markers that end them, goes as
+written. tests/interop compares them with Apache Kafka.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,5 +1,5 @@
-"""Each conversation of transactional producers goes as it is written. That Apache Kafka agrees is
-seen in interop/test_producers_agree_with_apache.py.
+"""Each conversation of transactional producers goes as written.
+interop/test_producers_agree_with_apache.py compares them with Apache Kafka.
 """
 
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
 """A client that appends faster than the disk writes waits for the disk, whether or not it waits for
-answers. Everybody else is served meanwhile.
+responses. Other clients are served meanwhile.
 """
 
 import threading
@@ -41,7 +41,7 @@ def size_of(path: Path, topic: str) -> int:
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
-def test_what_waits_for_the_disk_is_bounded_and_keeps_nobody_else_waiting(
+def test_waiting_for_the_disk_is_bounded_and_delays_no_other_client(
     tmp_path: Path, disk_watch: DiskWatch, acks: int
 ) -> None:
     whole = BATCHES * BATCH_BYTES
@@ -67,7 +67,7 @@ def test_what_waits_for_the_disk_is_bounded_and_keeps_nobody_else_waiting(
             sending = threading.Thread(target=send)
             sending.start()
             wait_for(lambda: size_of(tmp_path, FAST) >= BACKLOG_BYTES_MAX, "a full backlog")
-            # Others append, and are answered.
+            # Other clients append, and get their responses.
             reader.send(produce(OTHER, 1, b"second"), VERSION)
             _, answer = reader.receive(ApiKey.PRODUCE, VERSION)
             assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE

@@ -1,6 +1,6 @@
 """Moldau starts on the directories that Apache Kafka 4.3.1 wrote, after a clean stop and after
-SIGKILL, and serves what Apache's clients read from them. What belongs to features that are not
-served yet stays on the disk as it was.
+SIGKILL, and serves what Apache's clients read from them. Data of features that are not served
+yet stays on the disk unchanged.
 """
 
 import hashlib
@@ -78,7 +78,7 @@ def client(sample: Sample) -> Iterator[WireClient]:
 
 
 def read(address: str, topic: str, partitions: list[int], *, committed: bool) -> dict[int, Any]:
-    """Everything that a consumer of librdkafka is given, by partition."""
+    """Everything that a librdkafka consumer receives, by partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -139,7 +139,7 @@ def _last(records: Any) -> dict[str | None, str | None]:
 
 
 @pytest.mark.parametrize("topic", ["txns", "codecs"])
-def test_read_committed_sees_what_was_committed(sample: Sample, topic: str) -> None:
+def test_read_committed_sees_committed_records(sample: Sample, topic: str) -> None:
     expected = expected_topics()[topic]
     found = read(sample.node.address, topic, list(expected.partitions), committed=True)
     for number, partition in expected.partitions.items():
@@ -202,7 +202,7 @@ def test_committed_offsets_of_every_kind_of_group_are_there(client: WireClient, 
     wanted = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
     wait_for(lambda: client.ask(wanted, 9).groups[0].error_code == 0, "the group to be loaded")
     found = [
-        # librdkafka stores the zero byte behind a C string, and takes it off again.
+        # librdkafka stores the zero byte after a C string, and strips it again.
         [
             topic.name,
             part.partition_index,
@@ -215,7 +215,7 @@ def test_committed_offsets_of_every_kind_of_group_are_there(client: WireClient, 
     assert sorted(found) == sorted(EXPECTED["groups"][group])
 
 
-def test_what_is_not_served_yet_stays_in_the_metadata_and_on_the_disk(
+def test_data_that_is_not_served_yet_stays_in_the_metadata_and_on_the_disk(
     tmp_path: Path,
 ) -> None:
     made = Sample("clean", tmp_path)
@@ -240,5 +240,5 @@ def _batches(folder: Path) -> list[bytes]:
 
 
 def _metadata(log_dir: Path) -> MetadataImage:
-    """What a replay of the whole metadata log gives, with nobody running."""
+    """The result of replaying the whole metadata log, without a running node."""
     return image_of(sorted((log_dir / str(METADATA_PARTITION)).glob("*.log")))

@@ -1,4 +1,4 @@
-"""Large fetches are sent from the page cache: with the same bytes as any other, whatever becomes of
+"""Large fetches are sent from the page cache: with the same bytes as any other, despite changes of
 the files meanwhile, and no matter how slowly a client reads.
 """
 
@@ -104,8 +104,8 @@ def test_a_client_that_reads_later_gets_the_same_though_the_topic_is_gone(
     node: RunningNode,
 ) -> None:
     with WireClient(node.address) as slow, WireClient(node.address) as other:
-        asked = range(0, RECORDS, 10)
-        for offset in asked:
+        requested = range(0, RECORDS, 10)
+        for offset in requested:
             slow.send(fetch_from(offset), FETCH_VERSION)
         wait_for(slow.has_answer, "the first answer")
         answer = other.ask(DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=30_000), 5)
@@ -114,8 +114,8 @@ def test_a_client_that_reads_later_gets_the_same_though_the_topic_is_gone(
         first = records_of(slow.receive(ApiKey.FETCH, FETCH_VERSION)[1])
         assert [value for _, value in first] == VALUES[: len(first)]
         assert len(first) >= 9
-        for _ in asked[1:]:
-            # What was not begun before has an error, and no records.
+        for _ in requested[1:]:
+            # Partitions that were not begun before have an error, and no records.
             _, answer = slow.receive(ApiKey.FETCH, FETCH_VERSION)
             (partition,) = answer.responses[0].partitions
             assert partition.error_code or records_of(answer)
@@ -123,15 +123,15 @@ def test_a_client_that_reads_later_gets_the_same_though_the_topic_is_gone(
 
 def test_requests_that_queue_are_answered_in_order(node: RunningNode) -> None:
     with WireClient(node.address) as client:
-        asked = [0, 40, 20, 60, 10]
-        for offset in asked:
+        requested = [0, 40, 20, 60, 10]
+        for offset in requested:
             client.send(fetch_from(offset), FETCH_VERSION)
-        for offset in asked:
+        for offset in requested:
             read = records_of(client.receive(ApiKey.FETCH, FETCH_VERSION)[1])
             assert read[0] == (offset, VALUES[offset])
 
 
-def test_a_file_that_somebody_cuts_does_not_end_the_node(node: RunningNode) -> None:
+def test_a_truncated_file_does_not_end_the_node(node: RunningNode) -> None:
     with WireClient(node.address) as client:
         client.ask(fetch_from(0), FETCH_VERSION)
         os.truncate(segments(node)[0], 500_000)

@@ -1,4 +1,4 @@
-"""How a node ends that is told to: at the first signal cleanly, at the second at once."""
+"""How a node stops on signals: at the first cleanly, at the second at once."""
 
 import re
 import signal
@@ -21,7 +21,7 @@ from moldau.storage.directory.directory import CLEAN_STOP_FILE
 
 @pytest.fixture
 def heeded_hangup() -> Iterator[None]:
-    """A node inherits what its starter ignores: this suite may run under nohup."""
+    """A node inherits the ignored signals of its parent: this suite may run under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -71,8 +71,8 @@ def test_a_second_signal_forces_while_the_stop_waits_for_the_disk(tmp_path: Path
         assert node.process is not None
         disk.hang()
         node.process.send_signal(signal.SIGTERM)
-        # Or both signals could be one, if the node was at the disk just before the first.
-        wait_for(lambda: " stopping" in node.errors, "the node to be told")
+        # The signals could be merged into one, if the node was at the disk just before the first.
+        wait_for(lambda: " stopping" in node.errors, "the signal to arrive")
         wait_for(lambda: disk.is_hanging, "the stop to sync its files")
         node.process.send_signal(signal.SIGTERM)
         assert node.process.wait(DEADLINE_S) == 1

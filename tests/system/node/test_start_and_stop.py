@@ -1,5 +1,5 @@
-"""How `moldau start` begins and ends: what it refuses in one clear line, what it leaves behind, and
-that the next start finds everything.
+"""How `moldau start` begins and ends: what it refuses in one clear line, what it leaves on the
+disk, and that the next start finds everything.
 """
 
 import json
@@ -54,7 +54,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return node.log_folder
 
 
-# Refusals: each gets a folder to prepare, and gives the arguments
+# Refusals: each gets a folder to prepare, and returns the arguments
 
 
 def _a_file(folder: Path) -> list[object]:
@@ -96,17 +96,17 @@ def _config(text: str, *arguments: object) -> Callable[[Path], list[object]]:
 REFUSALS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
     "directory is a file": (_a_file, "data: is a file, not a directory"),
     "directory below a file": (_below_a_file, "letter"),
-    "directory of somebody else": (_strange_files, "holds files and is no log directory"),
+    "directory of another application": (_strange_files, "holds files and is not a log directory"),
     "empty meta.properties": (_meta(b""), META),
     "meta.properties of another version": (_meta(b"version=9\ncluster.id=x\nnode.id=1\n"), META),
-    "meta.properties that is no text": (_meta(b"\xff\x00\xfe" * 20), META),
+    "meta.properties that is not text": (_meta(b"\xff\x00\xfe" * 20), META),
     "meta.properties without a cluster": (_meta(b"version=1\nnode.id=1\n"), META),
     "meta.properties of another node": (
         _meta(b"version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=7\n"),
         "belongs to node 7",
     ),
     "unknown setting": (_options("--set", "log.retension.hours=1"), "mean log.retention.hours"),
-    "setting that is no number": (
+    "setting that is not a number": (
         _options("--set", "log.retention.hours=two"),
         "Invalid value two",
     ),
@@ -129,7 +129,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
     ),
     "no such listener": (
         _options("--insecure-listener", "PLANTEXT"),
-        "PLANTEXT is none of the listeners PLAINTEXT, CONTROLLER",
+        "PLANTEXT is not one of the listeners PLAINTEXT, CONTROLLER",
     ),
     "unknown log format": (_options("--log-format", "xml"), "xml"),
     "ephemeral with a directory": (_options("--ephemeral"), "--ephemeral"),
@@ -164,7 +164,7 @@ REFUSALS: dict[str, tuple[Callable[[Path], list[object]], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_what_cannot_be_started_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+def test_an_impossible_start_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
     prepare, complaint = REFUSALS[name]
     arguments = prepare(tmp_path)
     before = files_in(tmp_path)
@@ -174,7 +174,7 @@ def test_what_cannot_be_started_is_refused_in_one_line(name: str, tmp_path: Path
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Whoever looks whose a directory is takes its lock first."""
+    """A process takes a directory's lock before it reads its owner."""
     return sorted(path for path in folder.rglob("*") if path.name != ".lock")
 
 
@@ -201,7 +201,7 @@ def start_ephemerally(directory: Path) -> int:
         return node.start().stop()
 
 
-def test_a_second_start_on_one_directory_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+def test_a_second_start_on_one_directory_is_refused_and_the_first_continues(tmp_path: Path) -> None:
     with RunningNode(tmp_path) as node:
         node.start()
         ended = start_and_wait("--dir", node.log_folder, "--port", 0)
@@ -250,7 +250,7 @@ def test_a_refused_start_keeps_the_clean_stop_of_the_one_before(
     assert (data / CLEAN_STOP_FILE).exists()
 
 
-# What it says and writes
+# Output and files
 
 
 def test_the_ready_file_means_that_requests_are_taken(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_ready_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_an_ephemeral_node_leaves_nothing_behind(how: signal.Signals, tmp_path: Path) -> None:
+def test_an_ephemeral_node_leaves_no_files(how: signal.Signals, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     ready = tmp_path / "ready"
@@ -322,7 +322,7 @@ def test_json_logs_are_json_and_metrics_have_a_port_of_their_own(tmp_path: Path)
     ready, logs = tmp_path / "ready", tmp_path / "logs"
     command = [*COMMAND, "start", "--dir", str(tmp_path / "data"), "--port", "0"]
     command += ["--log-format", "json", "--metrics-port", "0", "--ready-file", str(ready)]
-    # Of its own, too: this one nobody else listens on.
+    # An address of its own, too: nothing else listens there.
     command += ["--metrics-host", "127.0.0.3"]
     with (
         logs.open("wb") as errors,
@@ -371,7 +371,7 @@ def see(client: WireClient) -> Seen:
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_a_restart_serves_what_was_there(how: str, tmp_path: Path) -> None:
+def test_a_restart_serves_existing_data(how: str, tmp_path: Path) -> None:
     with RunningNode(tmp_path) as node:
         node.start()
         with WireClient(node.address) as client:
@@ -398,7 +398,9 @@ def test_a_restart_serves_what_was_there(how: str, tmp_path: Path) -> None:
 
 
 @proves("moldau.accept.damage")
-def test_a_damaged_log_refuses_work_until_somebody_decides(stopped: Path, tmp_path: Path) -> None:
+def test_a_damaged_log_refuses_work_until_the_operator_decides(
+    stopped: Path, tmp_path: Path
+) -> None:
     with RunningNode(tmp_path) as node:
         shutil.copytree(stopped, node.log_folder)
         (node.log_folder / CLEAN_STOP_FILE).unlink()
@@ -452,8 +454,8 @@ def test_plain_asyncio_does_where_uvloop_is_missing(tmp_path: Path) -> None:
         assert node.stop() == 0
 
 
-def test_a_node_starts_with_settings_that_nobody_knows_and_names_them(tmp_path: Path) -> None:
-    """Real files carry settings of plug-ins, vendors and releases before."""
+def test_a_node_starts_with_unknown_settings_and_names_them(tmp_path: Path) -> None:
+    """Real files contain settings of plug-ins, vendors and earlier releases."""
     arguments = _config(PROPERTIES + "vendor.balancer=on\nnum.partitons=3\n")(tmp_path)
     command = [*COMMAND, "storage", "format", "--standalone", "-t", "AAAAAAAAAAAAAAAAAAAAAA"]
     command += map(str, arguments)

@@ -1,4 +1,4 @@
-"""Files of settings that a start refuses, and what it says to do."""
+"""Properties files that a start refuses, and its advice."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from support.running_node import RunningNode
 from system.node.starting import COMMAND, DEADLINE_S, PROPERTIES, start_and_wait
 
 
-def test_the_line_that_tells_how_to_format_can_be_pasted(tmp_path: Path) -> None:
+def test_the_suggested_format_command_can_be_pasted(tmp_path: Path) -> None:
     file = tmp_path / "a server.properties"
     file.write_text(PROPERTIES.format(folder=tmp_path))
     command = start_and_wait("--config", file).errors.partition("first run: ")[2]
@@ -28,9 +28,7 @@ def test_the_line_that_tells_how_to_format_can_be_pasted(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("command", ["start", "storage format -t AAAAAAAAAAAAAAAAAAAAAA"])
-def test_settings_that_nobody_knows_are_named_before_a_refusal(
-    tmp_path: Path, command: str
-) -> None:
+def test_unknown_settings_are_named_before_a_refusal(tmp_path: Path, command: str) -> None:
     file = tmp_path / "server.properties"
     file.write_text(f"zookeeper.connect=here:2181\nbroker.id=0\nlog.dirs={tmp_path}/data\n")
     done = subprocess.run(
@@ -47,6 +45,6 @@ def test_settings_that_nobody_knows_are_named_before_a_refusal(
     assert "Kafka 3 with ZooKeeper" in refusal
 
 
-def test_what_the_system_refuses_is_said_without_its_number(tmp_path: Path) -> None:
+def test_errors_of_the_system_are_shown_without_their_number(tmp_path: Path) -> None:
     ended = start_and_wait("--dir", tmp_path / "data", "--port", 0, "--ready-file", tmp_path)
     assert ended.errors == f"moldau: {tmp_path}: Is a directory\n"

@@ -1,4 +1,4 @@
-"""No sync keeps the event loop from its work, whatever is asked of a node."""
+"""No sync blocks the event loop, for any request."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -88,7 +88,7 @@ def _work(broker: ThreadBroker, admin: Admin, producer: Producer, watch: DiskWat
     fill(producer, "plain", 10)
     watch.until_synced("replication-offset-checkpoint")
     watch.until_synced(".checkpoint.part")
-    # The metadata log tidies up once a minute.
+    # The metadata log is cleaned up once a minute.
     broker.clock.advance(seconds=70)
     watch.until_synced("__cluster_metadata-0/recovery-point-offset-checkpoint")
     fill(producer, "compacted", 10)
@@ -116,7 +116,7 @@ def _move(admin: Admin) -> None:
 
 
 def _homes(admin: Admin) -> dict[str, dict[TopicPartition, bool]]:
-    """What lies in which directory, and whether it is a copy on its way."""
+    """The contents of each directory, and whether a log is an unfinished copy."""
     return {
         each.path: {one.partition: one.is_future for one in each.replicas}
         for each in admin.describe_log_dirs()
@@ -124,7 +124,7 @@ def _homes(admin: Admin) -> dict[str, dict[TopicPartition, bool]]:
 
 
 @pytest.mark.parametrize("what", ["topics", "rolls", "deletions", "checkpoints"])
-def test_a_disk_that_hangs_keeps_nobody_waiting_who_does_not_need_it(
+def test_a_hanging_disk_delays_only_clients_that_need_it(
     tmp_path: Path, disk_watch: DiskWatch, what: str
 ) -> None:
     broker = two_directories(tmp_path, **{"moldau.flush.policy": "os"})
@@ -147,7 +147,7 @@ def test_a_disk_that_hangs_keeps_nobody_waiting_who_does_not_need_it(
             }[what]
             running = threads.submit(slow)
             assert disk_watch.waiting.acquire(timeout=60)
-            # The node answers, reads and takes records while its disk hangs.
+            # The node answers, reads and accepts records while its disk hangs.
             assert "plain" in other.list_topics()
             found = other.list_offsets({PLAIN: -1})[PLAIN]
             assert isinstance(found, FoundOffset)

@@ -1,4 +1,4 @@
-"""What a node does because time goes by, seen by moving its clock: nobody waits for hours here."""
+"""Time-dependent behaviour of a node, observed by moving its clock instead of waiting for hours."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -148,7 +148,7 @@ def test_a_member_that_is_silent_for_too_long_is_out() -> None:
         started.clock.advance(seconds=6)
         assert client.ask(heartbeat).error_code == 0
         started.clock.advance(seconds=6)
-        # It spoke six seconds ago.
+        # Its last heartbeat was six seconds ago.
         assert client.ask(heartbeat).error_code == 0
         started.clock.advance(seconds=11)
         wait_for(lambda: state_of(client) == "Empty", "the session's end")
@@ -161,7 +161,7 @@ def test_a_fetch_that_waits_is_answered_when_its_time_is_up() -> None:
         topic = FetchTopic(topic="kept", partitions=[wanted])
         client.send(FetchRequest(max_wait_ms=3_600_000, min_bytes=1, topics=[topic]), 12)
         with WireClient(started.bootstrap) as other:
-            # Answered after the first was read: it waits by now, or will without any delay.
+            # Answered after the first was read: the first one waits by now, or will without delay.
             assert offset_at(other, PLACE, LATEST) == 0
         started.clock.advance(seconds=3600)
         _, answer = client.receive(ApiKey.FETCH, 12)
@@ -170,7 +170,7 @@ def test_a_fetch_that_waits_is_answered_when_its_time_is_up() -> None:
         assert not partition.records
 
 
-def test_connections_that_nobody_uses_are_closed() -> None:
+def test_unused_connections_are_closed() -> None:
     with running({}, connections_max_idle_ms="600000") as (started, client):
         assert produce(client, "kept", b"a")[0] == 0
         started.clock.advance(seconds=601)
@@ -195,14 +195,14 @@ def test_producers_that_are_silent_for_a_day_are_forgotten() -> None:
         assert known() == 1
         started.clock.advance(seconds=2 * DAY_S)
         wait_for(lambda: known() == 0, "the producer's end")
-        # Forgotten is not refused: it goes on, and its next records count.
+        # Forgotten is not refused: it continues, and its next records are accepted.
         producer.produce("kept", b"b")
         assert producer.flush(60) == 0
         assert read_all(client, "kept") == [b"a", b"b"]
 
 
 def test_a_jump_of_the_clock_leaves_the_node_in_service() -> None:
-    """Its own controller must not take it for dead."""
+    """Its own controller must not fence it."""
     with running({"retention.ms": "-1"}) as (started, client):
         for number in range(5):
             started.clock.advance(seconds=DAY_S)

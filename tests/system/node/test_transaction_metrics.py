@@ -1,4 +1,4 @@
-"""What /metrics says about transactions: how many are in which state, what holds readers up."""
+"""Transactions in /metrics: their number by state, and those that hold up readers."""
 
 import re
 import time
@@ -21,7 +21,7 @@ def metrics(port: int) -> dict[str, float]:
 
 
 def shown(port: int, wanted: dict[str, float]) -> None:
-    """Waits for it: a busy node may answer with the page that it made for the question before."""
+    """Waits for it: a busy node may answer with the page of the previous request."""
 
     def is_shown() -> bool:
         found = metrics(port)

@@ -36,8 +36,10 @@ def switch(address: str, *, on: bool) -> None:
 
 
 @proves_change(SETTING)
-def test_verification_goes_off_and_on_at_run_time(address: str) -> None:
-    """Off, a partition takes what old clients forgot to add, and nobody ends it: as in Kafka."""
+def test_verification_can_be_switched_off_and_on_at_run_time(address: str) -> None:
+    """Off, a partition accepts what old clients forgot to add, and it is never ended: as in
+    Kafka.
+    """
     conversation = Conversation(address)
     try:
         conversation.say("a inits")

@@ -1,4 +1,4 @@
-"""What a read_committed reader is shown, asked over the wire."""
+"""The records that a read_committed reader sees, over the wire."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -25,7 +25,7 @@ _NOT_AT_REST = ["Ongoing", "PrepareCommit", "PrepareAbort"]
 
 
 class NodeStopsError(ConnectionError):
-    """It has let go of its partitions."""
+    """It has released its partitions."""
 
 
 class CommittedFetch(NamedTuple):
@@ -65,7 +65,7 @@ def fetch_committed(client: WireClient, place: Place, offset: int) -> CommittedF
 
 
 class CommittedReader:
-    """Reads a partition on. What is stable never goes back."""
+    """Reads a partition further. The stable offset never moves back."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -73,8 +73,8 @@ class CommittedReader:
         self.last_stable_offset = 0
 
     def read_on(self, client: WireClient) -> list[bytes]:
-        """What is new up to what is stable now. If the node goes away meanwhile, all of it is new
-        the next time.
+        """The new records up to the current stable offset. If the node disappears meanwhile, all of
+        them are new the next time.
         """
         values: list[bytes] = []
         position = self.position
@@ -96,7 +96,7 @@ def read_committed(client: WireClient, place: Place) -> list[bytes]:
 
 
 def stable_offset(client: WireClient, place: Place) -> int:
-    """As ListOffsets tells it."""
+    """The offset from ListOffsets."""
     topic, index = place
     wanted = ListOffsetsPartition(partition_index=index, timestamp=_LATEST)
     request = ListOffsetsRequest(
@@ -121,8 +121,8 @@ def wait_until_stable(client: WireClient, places: Iterable[Place], timeout_s: fl
 
 
 def wait_until_at_rest(client: WireClient, timeout_s: float = 30) -> None:
-    """The coordinator may still be at a transaction of which partitions show nothing: one that was
-    given partitions but no records yet, or whose markers are written.
+    """The coordinator may still be busy with a transaction that partitions do not show: one with
+    partitions but without records, or one whose markers are written.
     """
 
     def is_at_rest() -> bool:

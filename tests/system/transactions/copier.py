@@ -1,5 +1,5 @@
-"""A process that copies a topic in transactions, until it is killed: what it read and how far it
-has come end together. Some transactions are aborted, and now and then it begins anew.
+"""A process that copies a topic in transactions, until it is killed: its records and its offsets
+are committed together. Some transactions are aborted, and now and then it restarts.
 
 `python -m system.transactions.copier ADDRESS NAME SEED`: a dot for every committed transaction.
 """
@@ -25,7 +25,7 @@ def value_of(partition: int, offset: int) -> bytes:
 
 
 class BeginAnewError(Exception):
-    """By chance, or after an error that a producer does not survive."""
+    """At random, or after an error that a producer does not survive."""
 
 
 class Copier:
@@ -89,7 +89,7 @@ class Copier:
         sys.stdout.flush()
 
     def _rewind(self) -> None:
-        """To where the last commit was."""
+        """Back to the last commit."""
         assigned = self._consumer.assignment()
         for place in self._consumer.committed(assigned, CLIENT_TIMEOUT_S):
             offset = max(place.offset, 0)

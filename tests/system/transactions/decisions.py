@@ -1,5 +1,5 @@
-"""What the files say about transactions, read by nobody but this module: what was decided, what
-each partition was told, and whether the two agree. The node must be down, or at rest.
+"""What the files say about transactions, parsed by this module alone: the decisions, the markers of
+each partition, and whether the two agree. The node must be down, or at rest.
 """
 
 from collections import defaultdict
@@ -31,20 +31,22 @@ _COMPLETED = {
 }
 
 
-class Told(NamedTuple):
+class WrittenMarker(NamedTuple):
     """A marker in a partition."""
 
     producer: Producer
     commits: bool
     has_records: bool
-    """False for one that ends nothing: its partition was told before, or never written to."""
+    """False for a marker that ends nothing: its partition had one before, or was never written
+    to.
+    """
     offset: int
 
 
 class PartitionStory(NamedTuple):
-    told: list[Told]
+    markers: list[WrittenMarker]
     open: dict[int, int]
-    """Producer id -> first offset of what has no end."""
+    """Producer id -> first offset of its open transaction."""
 
 
 class Decided(NamedTuple):
@@ -55,7 +57,7 @@ class Decided(NamedTuple):
 
 
 class Decisions(NamedTuple):
-    """What the coordinator's log says."""
+    """The contents of the coordinator's log."""
 
     decided: list[Decided]
     last: dict[str, Transaction]
@@ -63,7 +65,7 @@ class Decisions(NamedTuple):
 
 
 def batches_of(folder: Path) -> Iterator[RecordBatch]:
-    """Whole batches only; what is torn belongs to nobody."""
+    """Complete batches only; torn ones are ignored."""
     for path in sorted(folder.glob("*.log")):
         try:
             yield from iterate_batches(path.read_bytes())
@@ -72,20 +74,20 @@ def batches_of(folder: Path) -> Iterator[RecordBatch]:
 
 
 def partition_folders(log_folder: Path, topic: str) -> dict[int, Path]:
-    """Not those that are about to be deleted."""
+    """Without those that are about to be deleted."""
     found = {path.name.removeprefix(f"{topic}-"): path for path in log_folder.glob(f"{topic}-*")}
     return {int(index): path for index, path in found.items() if index.isdecimal()}
 
 
 def partition_story(folder: Path) -> PartitionStory:
-    told: list[Told] = []
+    markers: list[WrittenMarker] = []
     begun: dict[int, int] = {}
     for batch in batches_of(folder):
         marker = marker_of(batch)
         if marker is not None:
             first = begun.pop(batch.producer_id, None)
-            told.append(
-                Told(
+            markers.append(
+                WrittenMarker(
                     (batch.producer_id, batch.producer_epoch),
                     marker.control_type is ControlType.COMMIT,
                     first is not None,
@@ -94,11 +96,11 @@ def partition_story(folder: Path) -> PartitionStory:
             )
         elif batch.is_transactional:
             begun.setdefault(batch.producer_id, batch.base_offset)
-    return PartitionStory(told, begun)
+    return PartitionStory(markers, begun)
 
 
 def transaction_log(log_folder: Path) -> Iterator[Transaction]:
-    """All states in the order in which each transactional id took them."""
+    """All states in the order in which each transactional id went through them."""
     for folder in partition_folders(log_folder, TRANSACTION_LOG).values():
         for batch in batches_of(folder):
             for record in batch.records():
@@ -111,7 +113,9 @@ def transaction_log(log_folder: Path) -> Iterator[Transaction]:
 
 
 def read_decisions(log_folder: Path) -> Decisions:
-    """Asserts that what is prepared is completed, the same way, and nothing else happens to it."""
+    """Asserts that every prepared transaction is completed, with the same outcome, and nothing else
+    happens to it.
+    """
     decided: list[Decided] = []
     last: dict[str, Transaction] = {}
     for state in transaction_log(log_folder):
@@ -129,7 +133,9 @@ def read_decisions(log_folder: Path) -> Decisions:
 
 
 def check_all_decided(log_folder: Path, topics: Iterable[str]) -> Decisions:
-    """Every transaction is decided once, and each of its partitions was told so; none is open."""
+    """Every transaction is decided once, and each of its partitions has the marker; none is
+    open.
+    """
     decisions = read_decisions(log_folder)
     for state in decisions.last.values():
         assert state.state in AT_REST, f"is not at rest: {state}"
@@ -143,7 +149,7 @@ def check_all_decided(log_folder: Path, topics: Iterable[str]) -> Decisions:
 
 
 def check_nothing_open(log_folder: Path, topics: Iterable[str]) -> None:
-    """For logs that do not hold everything any more."""
+    """For logs that no longer contain everything."""
     last = {state.transactional_id: state for state in transaction_log(log_folder)}
     for state in last.values():
         assert state.state in AT_REST, f"is not at rest: {state}"
@@ -160,27 +166,29 @@ def check_agreement(decisions: Decisions, stories: dict[Place, PartitionStory]) 
             wanted[place, decided.producer].append(decided.commits)
     for place, story in stories.items():
         assert not story.open, f"{place} has transactions without an end: {story.open}"
-        told_of: dict[Producer, list[Told]] = defaultdict(list)
-        for told in story.told:
-            told_of[told.producer].append(told)
-        for producer, all_told in told_of.items():
-            _check_told(place, wanted.pop((place, producer), []), all_told)
+        markers_of: dict[Producer, list[WrittenMarker]] = defaultdict(list)
+        for marker in story.markers:
+            markers_of[marker.producer].append(marker)
+        for producer, markers in markers_of.items():
+            _check_markers(place, wanted.pop((place, producer), []), markers)
     missing = {key: ends for key, ends in wanted.items() if key[0] in stories}
-    assert not missing, f"decided and not told: {missing}"
+    assert not missing, f"decided without a marker: {missing}"
 
 
-def _check_told(place: Place, decided: list[bool], all_told: list[Told]) -> None:
+def _check_markers(place: Place, decided: list[bool], markers: list[WrittenMarker]) -> None:
     """Before transaction version 2 one epoch has many ends. A marker may come again after a crash:
     then it ends nothing.
     """
     waiting = list(decided)
-    for told in all_told:
-        if told.has_records:
+    for marker in markers:
+        if marker.has_records:
             # Those before it were of transactions that wrote nothing here.
-            while waiting and waiting[0] is not told.commits:
+            while waiting and waiting[0] is not marker.commits:
                 waiting.pop(0)
-            assert waiting, f"{place}: {told}, but decided was {decided}"
+            assert waiting, f"{place}: {marker}, but decided was {decided}"
             waiting.pop(0)
         else:
-            assert told.commits in decided, f"{place}: {told}, but decided was {decided}"
-    assert len(all_told) >= len(decided), f"{place}: {decided} was decided, told {all_told}"
+            assert marker.commits in decided, f"{place}: {marker}, but decided was {decided}"
+    assert len(markers) >= len(decided), (
+        f"{place}: {decided} was decided, the markers are {markers}"
+    )

@@ -1,6 +1,7 @@
 """A node that kills itself on the way to a transaction's end: with SIGKILL, before its nth write to
-the logs or sync of them since the EndTxn of a certain id, or since its start. It can take with it
-what was not synced yet, as a power cut does. Each is told in the file `effects` before it is done.
+the logs or sync of them since the EndTxn of a certain id, or since its start. It can also drop
+what was not synced yet, as a power cut does. Each effect is announced in the file `effects`
+before it happens.
 
 The class is the test's side, the rest is the child's.
 """
@@ -37,7 +38,7 @@ _METADATA = "__cluster_metadata"
 
 @dataclass(frozen=True)
 class Death:
-    """When, and what goes along."""
+    """When it dies, and what is lost with it."""
 
     transactional_id: str
     """Empty: it counts from its start on."""
@@ -47,11 +48,11 @@ class Death:
 
 @dataclass
 class DyingNode(RunningNode):
-    """As a RunningNode; start it again without a `death` to have one that lives."""
+    """Like a RunningNode; start it again without a `death` to keep it alive."""
 
     death: Death | None = None
     ahead_ms: int = 0
-    """How far its clock is ahead of everybody's."""
+    """How far its clock is ahead of the real one."""
 
     @property
     def effects(self) -> list[str]:
@@ -94,7 +95,7 @@ class Fate:
         self._is_armed = True
 
     def opened(self, path: Path, size: int) -> None:
-        """What an earlier life has left counts as synced."""
+        """Data from an earlier life counts as synced."""
         with self._lock:
             self._synced.setdefault(path, size)
 

@@ -1,6 +1,6 @@
-"""Two kinds of transactional producers behind one small surface: librdkafka's, and the one that
-speaks itself. Where nodes are killed only the latter is used: librdkafka 2.x may then fail an
-assertion of its own (`txn_req_cnt > 0`), and take the whole process with it.
+"""Two kinds of transactional producers behind one small interface: librdkafka's, and the one that
+speaks the protocol itself. Where nodes are killed only the latter is used: librdkafka 2.x may
+then fail an assertion of its own (`txn_req_cnt > 0`), and abort the whole process.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class MustAbortError(Exception):
 
 
 class LostError(Exception):
-    """The producer is of no use any more."""
+    """The producer is unusable from now on."""
 
     def __init__(self, reason: object, *, is_fenced: bool) -> None:
         super().__init__(reason)
@@ -99,7 +99,7 @@ class ConfluentSession:
         self._producer.purge()
 
     def _again(self, attempt: Callable[[float], None]) -> None:
-        """As librdkafka asks for it."""
+        """As librdkafka requests it."""
         for _ in range(_ATTEMPTS_MAX):
             try:
                 attempt(CLIENT_TIMEOUT_S)
@@ -124,7 +124,7 @@ class WireSession:
         self._try(self._producer.init)
 
     def begin(self) -> None:
-        """Nobody need know."""
+        """The id is irrelevant."""
 
     def send(self, place: Place, value: bytes) -> None:
         self._try(lambda: self._producer.send(place, value))

@@ -1,4 +1,4 @@
-"""A producer in a process of its own that goes up to a step of a transaction, says so and waits to
+"""A producer in its own process that proceeds to a step of a transaction, reports it and waits to
 be killed. `python -m system.transactions.stepping_producer ADDRESS ID STYLE STEP`
 """
 
@@ -30,7 +30,7 @@ class Step(IntEnum):
 
 
 def go_to(step: Step, producer: WireProducer, value: bytes) -> None:
-    """From the beginning of a transaction."""
+    """In the order of a transaction."""
     if step >= Step.WRITTEN:
         producer.send(PLACES[0], value)
     if step >= Step.WRITTEN_EVERYWHERE:
@@ -47,7 +47,7 @@ def go_to(step: Step, producer: WireProducer, value: bytes) -> None:
 def stopped_at(
     step: Step, address: str, transactional_id: str, style: Style
 ) -> Iterator[subprocess.Popen[str]]:
-    """It has come so far."""
+    """It has reached this step."""
     names = [address, transactional_id, style.name, step.name]
     process = subprocess.Popen(
         [sys.executable, "-m", "system.transactions.stepping_producer", *names],

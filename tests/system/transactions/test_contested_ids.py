@@ -1,5 +1,6 @@
-"""Many producers that all want the same few transactional ids, older clients and newer ones: each
-transaction is seen as its producer was told, and who was shut out is never seen, kill or no kill.
+"""Many producers that compete for the same few transactional ids, older clients and newer ones:
+each transaction is visible exactly as its producer was informed, and a fenced producer's is
+never visible, with and without kills.
 """
 
 import random
@@ -31,7 +32,7 @@ SETTINGS = QUICK_SETTINGS | {
     "transaction.state.log.num.partitions": "2",
 }
 SMALL_SEGMENTS = {"internal.segment.bytes": "2000"}
-# What goes wrong between a node's own parts, or between nodes, and passes.
+# Transient faults between a node's own parts, or between nodes.
 PASSING_FAULTS = {
     "AddPartitionsToTxn": ("CONCURRENT_TRANSACTIONS", "NOT_COORDINATOR"),
     "EndTxn": ("CONCURRENT_TRANSACTIONS", "COORDINATOR_NOT_AVAILABLE"),
@@ -44,7 +45,7 @@ PASSING_FAULTS = {
         "UNKNOWN_SERVER_ERROR",
     ),
 }
-# What a producer hears that has lost its id.
+# The errors of a producer that has lost its id.
 LOST = {
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -55,7 +56,7 @@ LOST = {
 
 
 class Contender(Worker):
-    """Takes an id, does a few transactions if nobody takes it away, and goes for the next."""
+    """Takes an id, does a few transactions unless it is fenced, and goes for the next."""
 
     def __init__(
         self, name: str, address: str, styles: list[Style], books: Books, problems: Problems
@@ -82,7 +83,7 @@ class Contender(Worker):
     def _transact(self, producer: WireProducer) -> None:
         self._count += 1
         name = f"{self.name}-{self._count}"
-        # Nobody else can commit it: it is not seen unless it gets to its end.
+        # No other producer can commit it: it is visible only if this one completes it.
         self._books.write(name, Outcome.ABORTED)
         places = self._chance.sample(PLACES, self._chance.randint(1, len(PLACES)))
         for place in places:
@@ -122,11 +123,11 @@ class Contest:
         wait_for_more(self._books, transactions, self._problems)
 
     def end(self) -> set[str]:
-        """The names of all that are seen."""
+        """The names of all visible records."""
         finish(self._contenders)
         self._problems.check()
         for transactional_id in IDS:
-            # Whoever comes last ends what is open.
+            # The last producer ends what is open.
             with WireProducer(self._address, transactional_id) as last:
                 last.init()
         with WireClient(self._address) as client:
@@ -176,7 +177,7 @@ def contend(folder: Path, styles: list[Style], transactions: int, kills: int) ->
 @pytest.mark.parametrize(
     "styles", [[Style.V1], [Style.V2], list(Style)], ids=["version-1", "version-2", "both"]
 )
-def test_only_who_has_the_id_is_seen(tmp_path: Path, styles: list[Style]) -> None:
+def test_only_the_owner_of_the_id_is_visible(tmp_path: Path, styles: list[Style]) -> None:
     contend(tmp_path, styles, transactions=80, kills=0)
 
 
@@ -184,12 +185,14 @@ def test_only_who_has_the_id_is_seen(tmp_path: Path, styles: list[Style]) -> Non
 @pytest.mark.parametrize(
     "styles", [[Style.V1], [Style.V2], list(Style)], ids=["version-1", "version-2", "both"]
 )
-def test_only_who_has_the_id_is_seen_after_kills(tmp_path: Path, styles: list[Style]) -> None:
+def test_only_the_owner_of_the_id_is_visible_after_kills(
+    tmp_path: Path, styles: list[Style]
+) -> None:
     contend(tmp_path, styles, transactions=30, kills=6)
 
 
 @pytest.mark.parametrize("styles", [[Style.V1], [Style.V2]], ids=["version-1", "version-2"])
-def test_only_who_has_the_id_is_seen_whatever_goes_wrong_between_brokers(
+def test_only_the_owner_of_the_id_is_visible_despite_faults_between_brokers(
     tmp_path: Path, styles: list[Style]
 ) -> None:
     with broker(directory=tmp_path) as running:

@@ -1,5 +1,5 @@
-"""Consume, transform, produce: every record is copied exactly once, however many transactions are
-aborted and whoever is killed on the way, copiers or the node.
+"""Consume, transform, produce: every record is copied exactly once, despite aborted transactions
+and kills of the copiers or the node.
 """
 
 import random
@@ -56,7 +56,7 @@ class Copying:
         self._readers = [CommittedReader(place) for place in TARGETS]
 
     def set_up(self, rounds: int) -> None:
-        """A source with its own aborted transactions, which nobody may copy."""
+        """A source with its own aborted transactions, which must not be copied."""
         self.node.start()
         create_topic(self.node.address, SOURCE, len(SOURCES))
         create_topic(self.node.address, TARGET, len(TARGETS))
@@ -91,7 +91,7 @@ class Copying:
         wait_at_random(self.chance, 0.8)
 
     def look(self) -> None:
-        """Never is anything there twice."""
+        """No record is ever there twice."""
         with WireClient(self.node.address) as client:
             for reader in self._readers:
                 self._copied.update(reader.read_on(client))
@@ -115,7 +115,7 @@ class Copying:
             wait_for(lambda: self._is_everything_read(client), "the group's offsets", PATIENCE_S)
         self.kill_copiers()
         with WireClient(self.node.address) as client:
-            # What they were at ends in its time.
+            # Their open transactions time out.
             wait_until_stable(client, [*SOURCES, *TARGETS], 60)
             wait_until_at_rest(client, 60)
         self.look()
@@ -123,7 +123,7 @@ class Copying:
         check_all_decided(self.node.log_folder, [SOURCE, TARGET, "__consumer_offsets"])
 
     def _is_everything_read(self, client: WireClient) -> bool:
-        """What is behind the last committed offset is no record that anybody may see."""
+        """Nothing after the last committed offset is a visible record."""
         code, offsets = committed(client, GROUP)
         return code == 0 and all(
             place in offsets
@@ -171,5 +171,5 @@ def test_records_are_copied_exactly_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attempt", range(2))
-def test_records_are_copied_exactly_once_whoever_is_killed(tmp_path: Path, attempt: int) -> None:
+def test_records_are_copied_exactly_once_despite_kills(tmp_path: Path, attempt: int) -> None:
     copy(tmp_path, rounds=60, copier_kills=6, node_kills=3)

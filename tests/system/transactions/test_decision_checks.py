@@ -1,4 +1,4 @@
-"""Whoever checks is checked: what a node must never leave in its files is noticed."""
+"""Checks the checks: states that a node must never leave in its files are detected."""
 
 import pytest
 from system.node.questions import Place
@@ -6,7 +6,7 @@ from system.transactions.decisions import (
     Decided,
     Decisions,
     PartitionStory,
-    Told,
+    WrittenMarker,
     check_agreement,
 )
 
@@ -15,8 +15,8 @@ ONE, TWO = (1, 0), (1, 1)
 COMMIT, ABORT = True, False
 
 
-def told(*ends: bool, of: tuple[int, int] = ONE, empty: bool = False) -> list[Told]:
-    return [Told(of, commits, not empty, 0) for commits in ends]
+def markers(*ends: bool, of: tuple[int, int] = ONE, empty: bool = False) -> list[WrittenMarker]:
+    return [WrittenMarker(of, commits, not empty, 0) for commits in ends]
 
 
 def decided(*ends: bool, at: tuple[Place, ...] = (A, B)) -> list[Decided]:
@@ -26,16 +26,16 @@ def decided(*ends: bool, at: tuple[Place, ...] = (A, B)) -> list[Decided]:
 @pytest.mark.parametrize(
     ("decisions", "stories"),
     [
-        (decided(COMMIT), {A: told(COMMIT), B: told(COMMIT)}),
-        (decided(COMMIT, at=(A,)), {A: told(COMMIT), B: []}),
-        # Told again after a crash, and added without a write.
-        (decided(COMMIT), {A: told(COMMIT) + told(COMMIT, empty=True), B: told(COMMIT)}),
-        (decided(ABORT), {A: told(ABORT, empty=True), B: told(ABORT)}),
-        (decided(ABORT, COMMIT), {A: told(ABORT, COMMIT), B: told(ABORT, COMMIT)}),
+        (decided(COMMIT), {A: markers(COMMIT), B: markers(COMMIT)}),
+        (decided(COMMIT, at=(A,)), {A: markers(COMMIT), B: []}),
+        # Repeated after a crash, and added without a write.
+        (decided(COMMIT), {A: markers(COMMIT) + markers(COMMIT, empty=True), B: markers(COMMIT)}),
+        (decided(ABORT), {A: markers(ABORT, empty=True), B: markers(ABORT)}),
+        (decided(ABORT, COMMIT), {A: markers(ABORT, COMMIT), B: markers(ABORT, COMMIT)}),
     ],
 )
-def test_what_agrees_is_accepted(
-    decisions: list[Decided], stories: dict[Place, list[Told]]
+def test_consistent_files_are_accepted(
+    decisions: list[Decided], stories: dict[Place, list[WrittenMarker]]
 ) -> None:
     check_agreement(Decisions(decisions, {}), _stories(stories))
 
@@ -43,32 +43,40 @@ def test_what_agrees_is_accepted(
 @pytest.mark.parametrize(
     ("decisions", "stories", "complaint"),
     [
-        (decided(COMMIT), {A: told(COMMIT), B: []}, "decided and not told"),
-        (decided(COMMIT), {A: told(COMMIT), B: told(ABORT)}, "but decided was"),
-        (decided(COMMIT), {A: told(COMMIT, ABORT), B: told(COMMIT)}, "but decided was"),
-        (decided(COMMIT), {A: told(COMMIT, COMMIT), B: told(COMMIT)}, "but decided was"),
-        (decided(COMMIT, ABORT), {A: told(ABORT, COMMIT), B: told(COMMIT, ABORT)}, "decided was"),
-        (decided(COMMIT), {A: told(COMMIT), B: told(COMMIT, of=TWO)}, "but decided was"),
+        (decided(COMMIT), {A: markers(COMMIT), B: []}, "decided without a marker"),
+        (decided(COMMIT), {A: markers(COMMIT), B: markers(ABORT)}, "but decided was"),
+        (decided(COMMIT), {A: markers(COMMIT, ABORT), B: markers(COMMIT)}, "but decided was"),
+        (decided(COMMIT), {A: markers(COMMIT, COMMIT), B: markers(COMMIT)}, "but decided was"),
+        (
+            decided(COMMIT, ABORT),
+            {A: markers(ABORT, COMMIT), B: markers(COMMIT, ABORT)},
+            "decided was",
+        ),
+        (decided(COMMIT), {A: markers(COMMIT), B: markers(COMMIT, of=TWO)}, "but decided was"),
         (
             decided(COMMIT),
-            {A: told(COMMIT) + told(ABORT, empty=True), B: told(COMMIT)},
+            {A: markers(COMMIT) + markers(ABORT, empty=True), B: markers(COMMIT)},
             "but decided was",
         ),
-        (decided(COMMIT, COMMIT, at=(A,)), {A: told(COMMIT), B: []}, "was decided, told"),
+        (
+            decided(COMMIT, COMMIT, at=(A,)),
+            {A: markers(COMMIT), B: []},
+            "was decided, the markers are",
+        ),
     ],
 )
-def test_what_does_not_agree_is_noticed(
-    decisions: list[Decided], stories: dict[Place, list[Told]], complaint: str
+def test_contradictions_are_detected(
+    decisions: list[Decided], stories: dict[Place, list[WrittenMarker]], complaint: str
 ) -> None:
     with pytest.raises(AssertionError, match=complaint):
         check_agreement(Decisions(decisions, {}), _stories(stories))
 
 
-def test_what_has_no_end_is_noticed() -> None:
-    open_ended = {A: PartitionStory(told(COMMIT), {1: 4})}
+def test_open_transactions_are_detected() -> None:
+    open_ended = {A: PartitionStory(markers(COMMIT), {1: 4})}
     with pytest.raises(AssertionError, match="without an end"):
         check_agreement(Decisions(decided(COMMIT, at=(A,)), {}), open_ended)
 
 
-def _stories(stories: dict[Place, list[Told]]) -> dict[Place, PartitionStory]:
-    return {place: PartitionStory(all_told, {}) for place, all_told in stories.items()}
+def _stories(stories: dict[Place, list[WrittenMarker]]) -> dict[Place, PartitionStory]:
+    return {place: PartitionStory(written, {}) for place, written in stories.items()}

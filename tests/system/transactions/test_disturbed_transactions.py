@@ -1,5 +1,5 @@
-"""What happens to logs and topics while transactions are open or end: trimmed, deleted, made anew,
-compacted, forgotten. No transaction hangs, and nothing is seen that should not be.
+"""Changes of logs and topics while transactions are open or end: trimmed, deleted, created again,
+compacted, expired. No transaction hangs, and nothing is visible that should not be.
 """
 
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ KEPT = {"retention.ms": "-1"}
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[ProcessBroker]:
-    """Nothing is open when it has been stopped."""
+    """Nothing is open after it was stopped."""
     made = ProcessBroker(SETTINGS, tmp_path)
     try:
         made.start()
@@ -74,7 +74,7 @@ def client(running: ProcessBroker) -> Iterator[WireClient]:
 
 
 def kill(running: ProcessBroker) -> WireClient:
-    """And go on."""
+    """And continue."""
     running.kill()
     running.start()
     return WireClient(running.bootstrap)
@@ -146,14 +146,14 @@ def test_a_topic_may_go_while_a_transaction_writes_to_it(
 
 
 def is_unknown(client: WireClient, transactional_id: str) -> bool:
-    """Asked without using the id, which would keep it from expiring."""
+    """Checked without using the id, which would keep it from expiring."""
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
     (state,) = client.ask(request).transaction_states
     return bool(state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 
 
 @pytest.mark.parametrize("style", Style)
-def test_an_id_that_nobody_used_for_long_is_forgotten_and_can_be_used_again(
+def test_an_unused_id_expires_and_can_be_used_again(
     running: ProcessBroker, client: WireClient, style: Style
 ) -> None:
     with (
@@ -189,7 +189,9 @@ def test_an_id_that_nobody_used_for_long_is_forgotten_and_can_be_used_again(
 def test_compaction_of_the_coordinators_logs_changes_no_end(
     running: ProcessBroker, client: WireClient, style: Style
 ) -> None:
-    """Offsets that wait for the end of their transaction are older than what makes them count."""
+    """Offsets that wait for the end of their transaction are older than the marker that makes them
+    valid.
+    """
     with (
         WireProducer(running.bootstrap, "waits", style) as waits,
         WireProducer(running.bootstrap, "busy", style) as busy,
@@ -228,7 +230,7 @@ def test_compaction_of_the_coordinators_logs_changes_no_end(
 
 
 def _is_compacted(client: WireClient, topic: str) -> bool:
-    """Much of what was there is gone; markers stay for a day."""
+    """Much of it is gone; markers stay for a day."""
     places = [(topic, index) for index in range(COORDINATOR_PARTITIONS)]
     ends = [offset_at(client, place, LATEST) for place in places]
     left = [len(read(client, place, 0, end)) for place, end in zip(places, ends, strict=True)]

@@ -1,5 +1,5 @@
-"""Transactions that are decided, and something is in the way of their markers: they end all the
-same, completely, when it is gone; until then nobody sees a part of them.
+"""Transactions that are decided while their markers cannot be delivered: they end completely once
+the fault is gone; until then no part of them is visible.
 """
 
 from collections.abc import Iterator
@@ -60,7 +60,7 @@ def state_of(node: ThreadBroker, talk: OffsetTalk, name: str = "p") -> str:
 
 
 def moving_on(node: ThreadBroker) -> None:
-    """To the next try."""
+    """Until the next retry."""
     node.clock.advance(seconds=2)
 
 
@@ -85,7 +85,7 @@ def test_refused_markers_are_tried_until_they_are_taken(
     assert says(talk, "a fetches t-0 stable") == ["a fetches: t-0=5"]
 
 
-def test_a_topic_that_is_deleted_meanwhile_holds_nobody_up(
+def test_a_topic_that_is_deleted_meanwhile_delays_no_transaction(
     node: ThreadBroker, talk: OffsetTalk
 ) -> None:
     node.create_topic("gone", 2)
@@ -130,7 +130,7 @@ def test_a_node_that_stops_before_its_markers_are_sent_sends_them_later(
     ]
 
 
-def test_a_broker_that_does_not_answer_is_asked_again(node: ThreadBroker, talk: OffsetTalk) -> None:
+def test_a_broker_that_does_not_respond_is_retried(node: ThreadBroker, talk: OffsetTalk) -> None:
     begin(talk)
     node.delay("WriteTxnMarkers", ms=LONG_MS, times=1)
     assert says(talk, "p ends commit v=5") == ["p ends: NONE epoch=1"]

@@ -1,5 +1,5 @@
 """A producer's epochs are 16 bits. Before they are used up its transactional id gets another
-producer id, in the middle of its work and whoever is killed; who has the old one is shut out.
+producer id, in the middle of its work and despite kills; a producer with the old one is fenced.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ SHUT_OUT = {
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[ProcessBroker]:
-    """What it leaves is looked at, too."""
+    """Its files are checked, too."""
     settings = {"transaction.state.log.num.partitions": str(STATE_PARTITIONS)}
     made = ProcessBroker(settings, tmp_path)
     try:
@@ -57,7 +57,7 @@ def running(tmp_path: Path) -> Iterator[ProcessBroker]:
 
 
 def grown_old(running: ProcessBroker, epoch: int, style: Style) -> WireProducer:
-    """A producer that has used so many epochs: an earlier life of the node wrote it down."""
+    """A producer at `epoch`: an earlier life of the node recorded it."""
     producer = WireProducer(running.bootstrap, fresh_name("old"), style)
     producer.init().send(PLACES[0], b"young")
     producer.end(commits=True)
@@ -102,7 +102,7 @@ def seen(running: ProcessBroker) -> list[list[bytes]]:
         return [[v for v in read_committed(client, p) if v != b"young"] for p in PLACES]
 
 
-def test_transactions_go_on_with_another_producer_id(running: ProcessBroker) -> None:
+def test_transactions_continue_with_another_producer_id(running: ProcessBroker) -> None:
     with grown_old(running, LAST_CLIENT_EPOCH - 2, Style.V2) as producer:
         old_id = producer.producer_id
         used = []
@@ -129,7 +129,7 @@ def _kill(running: ProcessBroker) -> None:
 
 
 @pytest.mark.parametrize("meanwhile", [_just_ask_again, _kill])
-def test_an_answer_that_got_lost_can_be_asked_for_again(
+def test_a_request_whose_response_was_lost_can_be_retried(
     running: ProcessBroker, meanwhile: Callable[[ProcessBroker], None]
 ) -> None:
     with grown_old(running, LAST_CLIENT_EPOCH, Style.V2) as producer:

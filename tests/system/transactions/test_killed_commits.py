@@ -1,5 +1,5 @@
-"""A node that is killed anywhere between the question for a transaction's end and its last write:
-the next start finds every transaction decided once, completely, and nobody waits for ever.
+"""A node that is killed anywhere between the request for a transaction's end and its last write:
+the next start decides every transaction once, completely, and no client waits for ever.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,24 +32,24 @@ SETTINGS = QUICK_SETTINGS | {
 }
 
 
-# Who comes after the kill
+# The next actor after the kill
 
 
 def its_producer_asks_again(producer: WireProducer, *, commits: bool) -> bool:
-    """It ends as it was asked to."""
+    """It ends as requested."""
     producer.end(commits=commits)
     return commits
 
 
 def another_producer_comes(producer: WireProducer, *, commits: bool) -> bool:
-    """What was not decided is aborted."""
+    """An undecided transaction is aborted."""
     with WireProducer(producer.address, producer.transactional_id, producer.style) as heir:
         heir.init()
     return False
 
 
 def nobody_comes(producer: WireProducer, *, commits: bool) -> bool:
-    """What was not decided takes too long."""
+    """An undecided transaction times out."""
     return False
 
 
@@ -77,7 +77,7 @@ class Deaths:
             producer.end(commits=True)
 
     def die(self, sequel: Sequel, following: Death | None) -> None:
-        """Of the death that the node was started for; the next life is for the following one."""
+        """For the death that the node was started for; the next life is for the following one."""
         with self._new_producer() as producer:
             is_decided = self._transact(producer)
             self.node.death = following
@@ -89,7 +89,9 @@ class Deaths:
         self.check()
 
     def die_again_and_again(self, *, loses: bool) -> int:
-        """Each time one effect later, until what was decided is complete. How often it died."""
+        """Each time one effect later, until every decided transaction is complete. Returns the
+        number of deaths.
+        """
         with self._new_producer() as producer:
             assert self._transact(producer)
         self._expect_last()
@@ -113,7 +115,7 @@ class Deaths:
         return WireProducer(self.node.address, name, self.style, TIMEOUT_MS)
 
     def _transact(self, producer: WireProducer) -> bool:
-        """To the death; whether the end is decided."""
+        """Runs to the death; returns whether the end is decided."""
         death = self.node.death
         assert death is not None
         self.number += 1
@@ -138,7 +140,7 @@ class Deaths:
         wait_for(lambda: process.poll() is not None, "the death")
 
     def _is_decided(self, death: Death) -> bool:
-        """As far as the files say."""
+        """According to the files."""
         state = read_decisions(self.node.log_folder).last[death.transactional_id].state.text
         wanted = "Commit" if self.commits else "Abort"
         assert state in {"Ongoing", f"Prepare{wanted}", f"Complete{wanted}"}
@@ -147,12 +149,12 @@ class Deaths:
         return is_safe
 
     def check(self) -> None:
-        """Everything that was ended is seen, or nothing of it."""
+        """Everything that was ended is visible, or nothing of it."""
         with WireClient(self.node.address) as client:
             wait_until_stable(client, PLACES)
             for place in PLACES:
                 assert read_committed(client, place) == self._visible, place
-            # Its marker comes as late as any other.
+            # Its marker is as late as any other.
             wait_for(
                 lambda: committed(client, GROUP) == (0, {PLACES[0]: self._offset}),
                 f"offset {self._offset}",
@@ -170,7 +172,7 @@ class Deaths:
 def die_at(
     folder: Path, style: Style, effects: Iterable[int], *, commits: bool, turn: int = 0
 ) -> None:
-    """`turn` is about who comes after which death, and which of them are power cuts."""
+    """`turn` selects the next actor after each death, and which of them are power cuts."""
     deaths = Deaths(folder, style, commits=commits)
     plan = [Death(f"dies-at-{each}", each, (each + turn) % 2 == 1) for each in effects]
     with deaths.node:
@@ -197,7 +199,7 @@ def test_an_abort_that_is_interrupted_is_decided_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("loses", [False, True], ids=["sigkill", "power-cut"])
 @pytest.mark.parametrize("style", Style)
-def test_what_is_decided_survives_every_death_of_the_nodes_that_complete_it(
+def test_decisions_survive_every_death_of_the_nodes_that_complete_them(
     tmp_path: Path, style: Style, loses: bool
 ) -> None:
     deaths = Deaths(tmp_path, style, commits=True)

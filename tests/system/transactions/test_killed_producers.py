@@ -1,5 +1,5 @@
-"""Producers that are killed, or only seem to be, at each step of a transaction: whoever takes their
-transactional id over shuts them out, and nothing of what they left half done is ever seen.
+"""Producers that are killed, or only seem to be, at each step of a transaction: the next producer
+with their transactional id fences them, and nothing of their unfinished work is ever visible.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ UNDECIDED = [step for step in Step if step < Step.END_SENT]
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    """At the end its files are looked at."""
+    """At the end its files are checked."""
     folder = tmp_path_factory.mktemp("node")
     settings = QUICK_SETTINGS | {
         "moldau.reserve.bytes": "0",
@@ -54,7 +54,7 @@ def client(node: RunningNode) -> Iterator[WireClient]:
 
 
 def seen_of(client: WireClient, *values: bytes) -> list[list[bytes]]:
-    """What readers see of these in each partition."""
+    """The records of these that readers see in each partition."""
     wait_until_stable(client, PLACES)
     return [[v for v in read_committed(client, place) if v in values] for place in PLACES]
 
@@ -67,7 +67,7 @@ def group_offset(client: WireClient) -> int:
 
 @pytest.mark.parametrize("style", Style)
 @pytest.mark.parametrize("step", Step)
-def test_what_a_killed_producer_left_is_ended_by_its_heir(
+def test_the_transaction_of_a_killed_producer_is_ended_by_its_successor(
     node: RunningNode, client: WireClient, step: Step, style: Style
 ) -> None:
     name = fresh_name("killed")
@@ -92,7 +92,8 @@ def test_what_a_killed_producer_left_is_ended_by_its_heir(
 
 
 def _write(zombie: WireProducer) -> None:
-    # It asks for nothing before: what it wrote to before is part of its transaction, it thinks.
+    # It sends no other request before: it assumes that its earlier partitions are part of its
+    # transaction.
     zombie.send(PLACES[0], b"by a zombie")
 
 
@@ -124,7 +125,7 @@ DEEDS: tuple[Callable[[WireProducer], None], ...] = (
 @pytest.mark.parametrize("heir_at", [Step.BEGUN, Step.WRITTEN_EVERYWHERE, Step.ENDED])
 @pytest.mark.parametrize("style", Style)
 @pytest.mark.parametrize("step", UNDECIDED)
-def test_a_zombie_is_shut_out_whatever_it_does(
+def test_a_zombie_is_fenced_in_every_step(
     node: RunningNode, client: WireClient, step: Step, style: Style, heir_at: Step
 ) -> None:
     name = fresh_name("zombie")
@@ -140,7 +141,7 @@ def test_a_zombie_is_shut_out_whatever_it_does(
                 deed(zombie)
             assert refused.value.code in SHUT_OUT, (deed.__name__, refused.value)
         if heir_at is not Step.ENDED:
-            # Nothing that the zombie tried was in its way.
+            # Nothing that the zombie tried affected it.
             if heir_at is Step.BEGUN:
                 heir.send(PLACES[0], after)
                 heir.send(PLACES[1], after)
@@ -152,8 +153,8 @@ def test_a_zombie_is_shut_out_whatever_it_does(
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
 def test_a_zombie_is_not_mistaken_for_its_heir(node: RunningNode, commits: bool) -> None:
-    """Who asks again for an end has the epoch before the current one. So has a zombie whose heir is
-    an older client, which keeps its epoch when it ends a transaction.
+    """A retried end has the epoch before the current one. So has a zombie whose successor is an
+    older client, which keeps its epoch when it ends a transaction.
     """
     name = fresh_name("mistaken")
     with (

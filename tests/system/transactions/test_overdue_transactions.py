@@ -1,5 +1,5 @@
-"""No transaction stays open for ever: whoever takes longer than it said is aborted in that time and
-not before, and readers get on. The node's clock is moved.
+"""No transaction stays open for ever: one that exceeds its timeout is aborted then and not before,
+and readers continue. The node's clock is moved.
 """
 
 import random
@@ -48,7 +48,7 @@ def is_open(client: WireClient, place: Place) -> bool:
 
 
 @pytest.mark.parametrize("style", Style)
-def test_whoever_takes_too_long_is_aborted_and_told(tmp_path: Path, style: Style) -> None:
+def test_overdue_transactions_are_aborted_and_reported(tmp_path: Path, style: Style) -> None:
     with broker(SETTINGS, directory=tmp_path) as running:
         running.create_topic(TOPIC, len(PLACES))
         with WireClient(running.bootstrap) as client:
@@ -90,8 +90,8 @@ def _take_too_long(
         assert read_committed(client, PLACES[0])[-1] == late
 
 
-def test_a_producer_of_version_2_may_abort_what_was_aborted_and_go_on(tmp_path: Path) -> None:
-    """It hears of the epoch that it was given with the abort."""
+def test_a_producer_of_version_2_may_repeat_an_abort_and_continue(tmp_path: Path) -> None:
+    """It learns the epoch that the abort assigned to it."""
     with broker(SETTINGS, directory=tmp_path) as running, WireClient(running.bootstrap) as client:
         running.create_topic(TOPIC, len(PLACES))
         with WireProducer(running.bootstrap, "slow", Style.V2, TIMEOUT_MS) as slow:
@@ -135,7 +135,7 @@ def test_each_is_aborted_in_its_own_time(tmp_path: Path) -> None:
     check_all_decided(tmp_path, [TOPIC])
 
 
-def test_what_was_open_when_the_node_was_killed_ends_in_its_time(tmp_path: Path) -> None:
+def test_transactions_open_at_a_kill_of_the_node_time_out(tmp_path: Path) -> None:
     """Its producer may be gone with it."""
     with broker(SETTINGS, directory=tmp_path, process=True) as running:
         assert isinstance(running, ProcessBroker)

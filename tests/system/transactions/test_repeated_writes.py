@@ -1,5 +1,5 @@
-"""What comes twice or too late: nothing is written twice, and no write opens a transaction that
-nobody will end. Idempotent producers that write to the same partitions lose nothing either.
+"""Duplicated and late requests: nothing is written twice, and no write opens a transaction that
+would never end. Idempotent producers that write to the same partitions lose nothing either.
 """
 
 from collections import Counter
@@ -54,7 +54,7 @@ def client(running: ThreadBroker) -> Iterator[WireClient]:
 
 
 def answer_to(client: WireClient, request: ProduceRequest, style: Style) -> tuple[ErrorCode, int]:
-    """For older clients this is what says: come again, an end is under way."""
+    """Older clients get this error for: retry, an end is in progress."""
     for _ in range(ATTEMPTS_MAX):
         (answer,) = client.ask(request, style.value.produce).responses[0].partition_responses
         if answer.error_code != ErrorCode.NOT_ENOUGH_REPLICAS:
@@ -84,7 +84,7 @@ def test_a_batch_that_comes_again_is_written_once(
 def test_a_write_that_comes_after_the_end_changes_nothing(
     running: ThreadBroker, client: WireClient, style: Style, commits: bool
 ) -> None:
-    """It was sent before the end and hung somewhere, once more or for the first time."""
+    """It was sent before the end and delayed, as a duplicate or for the first time."""
     with WireProducer(running.bootstrap, fresh_name("late"), style) as producer:
         producer.init()
         producer.add(PLACES[0])
@@ -97,8 +97,8 @@ def test_a_write_that_comes_after_the_end_changes_nothing(
         ends = [offset_at(client, place, LATEST) for place in PLACES]
         late = [missing, elsewhere]
         if style is Style.V2:
-            # In the older version a write of this epoch comes before all later ones: as with Kafka
-            # its producer could not go on.
+            # In the older version a write of this epoch precedes all later ones: as with Kafka its
+            # producer could not continue.
             late.append(written)
         for request in late:
             code, _ = answer_to(client, request, style)
@@ -146,7 +146,7 @@ def test_a_plain_batch_cannot_slip_into_an_open_transaction(
 
 
 def test_idempotent_and_transactional_producers_share_partitions(running: ThreadBroker) -> None:
-    """While connections break all the time, answers get lost and everything is sent again."""
+    """While connections break all the time, responses get lost and everything is sent again."""
     problems, books = Problems(), Books()
     teller = Teller(
         fresh_name("teller"),

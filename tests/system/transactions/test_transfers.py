@@ -1,5 +1,5 @@
-"""Money that moves in transactions does not get lost, whoever reads, aborts, takes over or is
-killed: a reader of what is committed finds the same sum after every transfer.
+"""Money that moves in transactions does not get lost, despite readers, aborts, takeovers and kills:
+a reader of committed data finds the same sum after every transfer.
 """
 
 import random
@@ -112,7 +112,7 @@ def test_the_sum_of_all_accounts_never_changes(tmp_path: Path) -> None:
     # How many of each is chance.
     assert books.named(Outcome.COMMITTED)
     assert books.named(Outcome.ABORTED)
-    # Nothing was in the way of their being told.
+    # Nothing kept their responses from arriving.
     assert not books.named(Outcome.UNKNOWN)
 
 
@@ -125,7 +125,7 @@ def test_the_sum_survives_many_kills(tmp_path: Path) -> None:
     run_bank(tmp_path, transfers=10, kills=15)
 
 
-# Whoever checks is checked
+# Checks the checks
 
 
 def _books(**outcomes: Outcome) -> Books:

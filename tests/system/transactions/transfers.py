@@ -1,5 +1,5 @@
 """Money that moves between accounts in transactions, and a reader that keeps the books. A record is
-one leg of a transfer: `transfer legs account amount`; the amounts of a transfer add up to nothing.
+one leg of a transfer: `transfer legs account amount`; the amounts of a transfer add up to zero.
 """
 
 import random
@@ -23,7 +23,7 @@ class Outcome(Enum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     UNKNOWN = "unknown"
-    """Its producer was not told."""
+    """Its producer got no response."""
 
 
 class Leg(NamedTuple):
@@ -84,12 +84,12 @@ class Teller(Worker):
         while not self.stopped.is_set():
             self._count += 1
             transfer = f"{self.name}-{self._count}"
-            # Until somebody knows better.
+            # Until the outcome is known.
             self._books.write(transfer, Outcome.UNKNOWN)
             try:
                 session = self._transfer(session, transfer)
             except LostError:
-                # Nobody can tell what became of it; a new producer begins.
+                # The outcome cannot be known; a new producer begins.
                 session.close()
                 session = self._open()
         session.close()
@@ -98,7 +98,7 @@ class Teller(Worker):
         return self._open_session(self.name)
 
     def _transfer(self, session: Session, transfer: str) -> Session:
-        """The producer to go on with."""
+        """The producer to continue with."""
         session.begin()
         choice = self._chance.random()
         try:
@@ -156,7 +156,7 @@ class Auditor(Worker):
         self._partial: dict[str, set[Leg]] = defaultdict(set)
         self.balances = [0] * ACCOUNTS
         self.seen: set[str] = set()
-        """Transfers of which every leg was seen."""
+        """Transfers whose legs were all seen."""
         self.reads = 0
 
     def work(self) -> None:
@@ -190,7 +190,7 @@ class Auditor(Worker):
         assert sum(self.balances) == 0, f"{transfer} changed the sum: {legs}"
 
     def check(self, books: Books) -> None:
-        """When all transactions have their ends."""
+        """Once all transactions have ended."""
         assert not self._partial, f"seen in part: {dict(self._partial)}"
         missing = books.named(Outcome.COMMITTED) - self.seen
         assert not missing, f"committed and not seen: {missing}"

@@ -1,5 +1,6 @@
-"""A transactional producer that does one step at a time, so that a test can end it, or the node,
-between any two. It speaks as clients of transaction version 1 or 2 do, and tries again like them.
+"""A transactional producer that does one step at a time, so that a test can kill it, or the node,
+between any two. It uses the protocol of transaction version 1 or 2, and retries like real
+clients.
 """
 
 import time
@@ -40,7 +41,7 @@ from moldau.protocol.records.batches import Record
 from moldau.protocol.wire.schema import Message
 
 PATIENCE_S = 60.0
-"""For everything that passes: a node that starts, a coordinator that loads, an end under way."""
+"""For everything transient: a node that starts, a coordinator that loads, an end in progress."""
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
 _INIT_VERSION = 5
 
@@ -50,7 +51,7 @@ _PASSING = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
-        # How a partition tells producers that their coordinator is not there yet.
+        # A partition's error while the producer's coordinator is not available yet.
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -79,7 +80,7 @@ class Style(Enum):
 
 
 class WireProducer:
-    """Raises KafkaError where a client would tell its application."""
+    """Raises KafkaError where a client would raise it to its application."""
 
     def __init__(
         self,
@@ -177,7 +178,7 @@ class WireProducer:
         )
 
     def send_offsets(self, group: str, offsets: Mapping[Place, int]) -> None:
-        """As somebody who is no member of the group."""
+        """Without being a member of the group."""
         self._find_coordinator(_GROUP_KEY, group)
         if self.style.adds_itself:
             adding = AddOffsetsToTxnRequest(
@@ -212,7 +213,7 @@ class WireProducer:
         self._ended(answer)
 
     def end_unheard(self, *, commits: bool) -> bool:
-        """One attempt whose answer its producer does not get; whether there was one."""
+        """One attempt whose response is dropped; returns whether there was one."""
         with suppress(ConnectionError):
             answer = self._connected().ask(self.end_request(commits=commits), self._end_version)
             assert answer.error_code == 0, answer
@@ -221,7 +222,7 @@ class WireProducer:
         return False
 
     def begin_end(self, *, commits: bool) -> None:
-        """The request is sent, and nobody waits."""
+        """Sends the request without waiting for the response."""
         self._connected().send(self.end_request(commits=commits), self._end_version)
 
     def end_request(self, *, commits: bool) -> EndTxnRequest:
@@ -241,10 +242,10 @@ class WireProducer:
         if not self.style.adds_itself:
             self.go_on_as(answer.producer_id, answer.producer_epoch)
 
-    # Trying again
+    # Retries
 
     def _find_coordinator(self, key_type: int, key: str) -> None:
-        """The first who asks has the coordinators' topic made."""
+        """The first request creates the coordinators' topic."""
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
         self._persist(request, request.VERSIONS[1], _find_code)
 

@@ -1,4 +1,4 @@
-"""Threads that work until they are told to stop; what goes wrong in them fails the test."""
+"""Threads that work until they are stopped; a failure in them fails the test."""
 
 import threading
 from collections.abc import Iterable, Sized
@@ -43,7 +43,7 @@ class Worker(threading.Thread):
 
 
 def finish(workers: Iterable[Worker]) -> None:
-    """Each ends what it is at."""
+    """Each completes its current step."""
     every = list(workers)
     for worker in every:
         worker.stopped.set()
@@ -53,7 +53,7 @@ def finish(workers: Iterable[Worker]) -> None:
 
 
 def wait_for_more(work: Sized, count: int, problems: Problems) -> None:
-    """Until so much more is begun."""
+    """Until `count` more steps are begun."""
     wanted = len(work) + count
     wait_for(lambda: len(work) >= wanted or bool(problems), f"{count} more")
     problems.check()

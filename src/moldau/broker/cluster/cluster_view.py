@@ -51,12 +51,12 @@ _ENDPOINTS = {BROKERS: "BROKER", CONTROLLERS: "CONTROLLER"}
 
 
 def authorized_operations(kind: ResourceType) -> int:
-    """As a set of bits. Without an authorizer everybody may do everything."""
+    """The operations as a bit field. Without an authorizer every client may perform all of them."""
     return sum(1 << operation for operation in _OPERATIONS[kind])
 
 
 class ClusterView:
-    """One image through one listener, for the time of one request."""
+    """One metadata image seen through one listener, for the duration of one request."""
 
     def __init__(self, image: MetadataImage, listener: str) -> None:
         self.image = image
@@ -65,7 +65,7 @@ class ClusterView:
             for broker_id, broker in image.brokers.items()
             if listener in broker.endpoints
         }
-        """Of fenced brokers, too."""
+        """The endpoints on this listener; fenced brokers are included."""
         self._directories = {
             broker_id: frozenset(image.brokers[broker_id].log_directories)
             for broker_id in self.endpoints
@@ -79,8 +79,8 @@ class ClusterView:
                 yield broker, endpoint
 
     def controller_id(self, node_id: int) -> int:
-        """A broker that passes requests on to the controller, which clients do not talk to: this
-        one, while it is alive.
+        """A broker that forwards requests to the controller, because clients do not talk to the
+        controller directly: this broker, while it is alive.
         """
         brokers = self.image.brokers
         alive = [broker_id for broker_id, broker in brokers.items() if not broker.is_fenced]
@@ -109,7 +109,7 @@ class ClusterView:
 def wrong_endpoint_type(
     request: DescribeClusterRequest, version: int, *, expected: int
 ) -> DescribeClusterResponse:
-    """The client took a broker's listener for a controller's, or the other way round."""
+    """The client mistook a broker's listener for a controller's, or the other way round."""
     wanted = _ENDPOINTS.get(request.endpoint_type)
     if wanted is None:
         code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE

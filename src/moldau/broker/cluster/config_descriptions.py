@@ -1,8 +1,8 @@
-"""What DescribeConfigs is answered on either listener: the settings of topics, of this node, of
-groups and client metrics subscriptions, with where they come from.
+"""Answers DescribeConfigs on both kinds of listeners: the settings of topics, of this node, of
+groups and of client metrics subscriptions, with the source of each value.
 
-A resource that is named again is answered once (Kafka answers it again, however often that is), and
-resources with the same settings share one description.
+A resource that is named several times is answered once (Kafka answers it every time), and resources
+with the same settings share one description.
 """
 
 from collections.abc import Awaitable, Hashable, Iterable, Mapping
@@ -40,10 +40,10 @@ _STORED = {
     ConfigResourceType.GROUP,
     ConfigResourceType.CLIENT_METRICS,
 }
-"""Whose settings are only what is stored for the name, and defaults."""
+"""Resources whose settings are only the stored values for the name, and defaults."""
 ANSWER_BYTES_MAX = 32 << 20
 _FIXED_BYTES = 16
-"""Of a row or a synonym, beside its texts."""
+"""Size of a row or a synonym without its texts."""
 # Kafka's words.
 _NAMELESS: dict[int, str] = {
     ConfigResourceType.BROKER_LOGGER: "Broker id must not be empty",
@@ -56,17 +56,17 @@ def described_configs(
     broker: BrokerServices, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
     distinct = {
-        (one.resource_type, one.resource_name, _keys(one.configuration_keys)): one
-        for one in request.resources
+        (setting.resource_type, setting.resource_name, _keys(setting.configuration_keys)): setting
+        for setting in request.resources
     }
     description = _Description(broker, request)
     return in_slices(
-        description.of, distinct.values(), lambda found: DescribeConfigsResponse(results=found)
+        description.of, distinct.values(), lambda rows: DescribeConfigsResponse(results=rows)
     )
 
 
 def _keys(names: list[str] | None) -> frozenset[str]:
-    """No names are all names."""
+    """An empty list selects all settings."""
     return frozenset(names or ())
 
 
@@ -76,7 +76,9 @@ class _Rows(NamedTuple):
 
 
 class _Description:
-    """For one request. Of one image and one configuration, whatever happens between slices."""
+    """The description for one request. It uses one image and one configuration, even if they change
+    between two slices of the work.
+    """
 
     def __init__(self, broker: BrokerServices, request: DescribeConfigsRequest) -> None:
         self._node_id = broker.node_id
@@ -90,20 +92,20 @@ class _Description:
         kind, name = resource.resource_type, resource.resource_name
         result = DescribeConfigsResult(resource_type=kind, resource_name=name)
         try:
-            found = self._settings_of(kind, name)
+            rows = self._settings_of(kind, name)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.detail
             return result
         wanted = _keys(resource.configuration_keys)
         if wanted:
-            result.configs = [row for row in found.rows if row.name in wanted]
+            result.configs = [row for row in rows.rows if row.name in wanted]
         else:
-            result.configs = found.rows
-            self._size_bytes += found.size_bytes
+            result.configs = rows.rows
+            self._size_bytes += rows.size_bytes
         if self._size_bytes > ANSWER_BYTES_MAX:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"The answer would be larger than {ANSWER_BYTES_MAX} bytes: ask for less at once.",
+                f"The answer would be larger than {ANSWER_BYTES_MAX} bytes: request fewer at once.",
             )
         return result
 
@@ -122,7 +124,7 @@ class _Description:
         return known
 
     def _rows(self, settings: Iterable[Described]) -> _Rows:
-        rows = [_row(one, self._request) for one in settings]
+        rows = [_row(setting, self._request) for setting in settings]
         return _Rows(rows, sum(map(_row_bytes, rows)))
 
     def _work_out(self, kind: int, name: str, stored: Mapping[str, str]) -> Iterable[Described]:
@@ -171,7 +173,7 @@ def _check_topic(image: MetadataImage, kind: int, name: str) -> None:
 
 
 def _row_bytes(row: DescribeConfigsResourceResult) -> int:
-    """About what it takes in an answer."""
+    """Approximate size in a response."""
     return (
         _FIXED_BYTES
         + len(row.name)
@@ -181,17 +183,17 @@ def _row_bytes(row: DescribeConfigsResourceResult) -> int:
     )
 
 
-def _row(one: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _row(setting: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
-        name=one.name,
-        value=one.value,
-        read_only=one.is_read_only,
-        config_source=one.source,
-        is_sensitive=one.is_sensitive,
+        name=setting.name,
+        value=setting.value,
+        read_only=setting.is_read_only,
+        config_source=setting.source,
+        is_sensitive=setting.is_sensitive,
         synonyms=[
             DescribeConfigsSynonym(name=said.name, value=said.value, source=said.source)
-            for said in (one.synonyms if request.include_synonyms else ())
+            for said in (setting.synonyms if request.include_synonyms else ())
         ],
-        config_type=one.kind,
-        documentation=one.documentation if request.include_documentation else None,
+        config_type=setting.kind,
+        documentation=setting.documentation if request.include_documentation else None,
     )

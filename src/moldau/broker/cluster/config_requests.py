@@ -1,5 +1,5 @@
-"""What a broker looks at before it passes changes of settings on to the controller: the settings of
-brokers, which only this broker can judge, and levels of loggers, which are nobody else's business.
+"""What a broker checks before it forwards changes of settings to the controller: broker settings,
+which only this broker can validate, and logger levels, which concern only this broker.
 """
 
 from collections import Counter
@@ -25,13 +25,13 @@ _CONTROLLERS_BUSINESS = {
 
 
 class ResourceChange(NamedTuple):
-    """One resource of a request, whichever request it was."""
+    """One resource of a request of either kind: AlterConfigs or IncrementalAlterConfigs."""
 
     kind: int
     name: str
     changes: Sequence[Change]
     is_replacement: bool
-    """What is not mentioned is taken away."""
+    """True for AlterConfigs: settings that are not mentioned are removed."""
 
 
 class Outcome(NamedTuple):
@@ -39,46 +39,48 @@ class Outcome(NamedTuple):
     message: str | None = None
 
 
-async def judged(
-    broker: BrokerServices, asked: Sequence[ResourceChange], *, validate_only: bool
+async def local_outcomes(
+    broker: BrokerServices, change: Sequence[ResourceChange], *, validate_only: bool
 ) -> list[Outcome | None]:
-    """The outcome for each resource; None if the controller decides."""
-    times = Counter((each.kind, each.name) for each in asked)
+    """The outcome for each resource, or None if the controller decides."""
+    times = Counter((each.kind, each.name) for each in change)
 
-    def judge(each: ResourceChange) -> Outcome | None:
+    def outcome_of(each: ResourceChange) -> Outcome | None:
         if times[each.kind, each.name] > 1:
             detail = "Each resource must appear at most once."
             return Outcome(ErrorCode.INVALID_REQUEST, detail)
         try:
-            return _judge(broker, each, validate_only=validate_only)
+            return _outcome(broker, each, validate_only=validate_only)
         except KafkaError as error:
             return Outcome(error.code, error.detail or None)
 
-    return await slices_of(judge, asked)
+    return await slices_of(outcome_of, change)
 
 
-def _judge(broker: BrokerServices, asked: ResourceChange, *, validate_only: bool) -> Outcome | None:
-    if asked.kind == ConfigResourceType.BROKER_LOGGER and not asked.is_replacement:
-        node_id = _node_id(asked.name)
+def _outcome(
+    broker: BrokerServices, change: ResourceChange, *, validate_only: bool
+) -> Outcome | None:
+    if change.kind == ConfigResourceType.BROKER_LOGGER and not change.is_replacement:
+        node_id = _node_id(change.name)
         if node_id != broker.node_id:
             detail = f"Unexpected node id. Expected {broker.node_id}, but received {node_id}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
-        change_levels(asked.changes, validate_only=validate_only)
+        change_levels(change.changes, validate_only=validate_only)
         return Outcome()
-    if asked.kind not in _CONTROLLERS_BUSINESS:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {asked.kind}")
-    if asked.kind == ConfigResourceType.BROKER:
-        if asked.name:
-            _check_is_this_broker(broker, asked.name)
-        # What is stored but of no use here must not stand in the way of other changes.
-        before = broker.config.layers.own if asked.name else broker.config.layers.cluster
+    if change.kind not in _CONTROLLERS_BUSINESS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {change.kind}")
+    if change.kind == ConfigResourceType.BROKER:
+        if change.name:
+            _check_is_this_broker(broker, change.name)
+        # A stored value that this broker cannot use must not block other changes.
+        before = broker.config.layers.own if change.name else broker.config.layers.cluster
         declared = BrokerConfig.declared | DYNAMIC_SETTINGS
         after = (
-            replaced(asked.changes)
-            if asked.is_replacement
-            else altered(before, asked.changes, declared, by_broker=True)
+            replaced(change.changes)
+            if change.is_replacement
+            else altered(before, change.changes, declared, by_broker=True)
         )
-        broker.settings.check_change(asked.name, after)
+        broker.settings.check_change(change.name, after)
     return None
 
 

@@ -1,5 +1,5 @@
-"""Tells the controller in which of this node's directories a replica is, where the metadata says
-something else: it chose a directory itself, or the replica was moved (KIP-858).
+"""Reports to the controller which log directory of this node holds a replica, where the metadata
+says otherwise: the broker chose the directory, or the replica was moved (KIP-858).
 """
 
 import logging
@@ -45,7 +45,7 @@ class DirectoryAssignments:
         self._broker_epoch = broker_epoch
         self._tasks = tasks
         self._clock = clock
-        self._untold: dict[_Replica, Uuid] = {}
+        self._unreported: dict[_Replica, Uuid] = {}
         self._is_telling = False
 
     def placed(self, partition: "Partition") -> None:
@@ -53,41 +53,43 @@ class DirectoryAssignments:
         if directory_id is None:
             return
         replica = (partition.topic_id, partition.topic_partition.partition)
-        self._untold[replica] = directory_id
+        self._unreported[replica] = directory_id
         if not self._is_telling:
             self._is_telling = True
-            _ = self._tasks.start(self._tell(), "tell the controller about directories")
+            _ = self._tasks.start(self._report(), "report directories to the controller")
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         try:
-            while self._untold:
-                told = dict(list(self._untold.items())[:_REPLICAS_PER_REQUEST_MAX])
-                if await self._send(told):
-                    for replica, directory_id in told.items():
-                        if self._untold.get(replica) == directory_id:
-                            del self._untold[replica]
+            while self._unreported:
+                assignments = dict(list(self._unreported.items())[:_REPLICAS_PER_REQUEST_MAX])
+                if await self._send(assignments):
+                    for replica, directory_id in assignments.items():
+                        if self._unreported.get(replica) == directory_id:
+                            del self._unreported[replica]
                 else:
                     await self._clock.sleep(_RETRY_MS)
         finally:
             self._is_telling = False
 
-    async def _send(self, told: dict[_Replica, Uuid]) -> bool:
-        """True if there is nothing to try again: a replica that is refused is gone by now."""
+    async def _send(self, assignments: dict[_Replica, Uuid]) -> bool:
+        """True if there is nothing to retry: a replica that the controller refused no longer
+        exists.
+        """
         try:
-            response = await self._controller.send(self._request(told))
+            response = await self._controller.send(self._request(assignments))
         except KafkaError as error:
-            _log.warning("the controller was not told about directories: %s", error)
+            _log.warning("the directory assignment did not reach the controller: %s", error)
             return False
         assert isinstance(response, AssignReplicasToDirsResponse)
         if response.error_code:
             code = ErrorCode(response.error_code).name
-            _log.warning("the controller does not want to hear about directories: %s", code)
+            _log.warning("the controller rejected the directory assignment: %s", code)
             return response.error_code == ErrorCode.UNSUPPORTED_VERSION
         return True
 
-    def _request(self, told: dict[_Replica, Uuid]) -> AssignReplicasToDirsRequest:
+    def _request(self, assignments: dict[_Replica, Uuid]) -> AssignReplicasToDirsRequest:
         directories: dict[Uuid, dict[Uuid, list[int]]] = {}
-        for (topic_id, index), directory_id in told.items():
+        for (topic_id, index), directory_id in assignments.items():
             directories.setdefault(directory_id, {}).setdefault(topic_id, []).append(index)
         return AssignReplicasToDirsRequest(
             broker_id=self._node_id,

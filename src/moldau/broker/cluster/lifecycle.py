@@ -1,5 +1,6 @@
 """A broker's life as the controller sees it: it registers, catches up with the metadata, is
-unfenced, keeps its session alive, and asks for its leaderships to be moved before it stops.
+unfenced, keeps its session alive with heartbeats, and asks for controlled shutdown before it
+stops.
 """
 
 import asyncio
@@ -45,21 +46,21 @@ _log = logging.getLogger(__name__)
 
 _FIRST_RETRY_MS = 20
 _SHUTDOWN_RETRY_MS = 50
-# Asking again does not help.
+# Retrying does not help.
 _REGISTRATION_ENDS = {
     ErrorCode.INCONSISTENT_CLUSTER_ID,
     ErrorCode.INVALID_REGISTRATION,
     ErrorCode.UNSUPPORTED_VERSION,
 }
-# Nobody is left who could let us go: we were unregistered, or the metadata cannot be written.
+# The controller cannot let this broker go: it was unregistered, or the metadata cannot be written.
 _LEAVING_ENDS = {ErrorCode.STALE_BROKER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR}
 
 
 class LifecycleState(Enum):
     STARTING = auto()
-    """Not registered, or behind its registration."""
+    """Not registered, or its metadata is older than its registration."""
     RECOVERY = auto()
-    """Has the metadata; fenced."""
+    """Has the metadata, but is fenced."""
     RUNNING = auto()
     LEAVING = auto()
     STOPPED = auto()
@@ -67,16 +68,16 @@ class LifecycleState(Enum):
 
 @frozen(kw_only=True)
 class BrokerIdentity:
-    """What a broker says about itself when it registers."""
+    """The identity that a broker registers with."""
 
     node_id: int
     cluster_id: str
     incarnation_id: Uuid
-    """Random; one for each start."""
+    """Random; a new one for each start."""
     directories: Mapping[str, Uuid]
     """Path -> id of the log directories that are online."""
     previous_epoch: int = NO_BROKER_EPOCH
-    """The broker epoch of the clean stop before this start."""
+    """The broker epoch of the last clean shutdown."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -86,7 +87,7 @@ class _Milestones:
     is_unfenced: asyncio.Event = field(default_factory=asyncio.Event)
     may_stop: asyncio.Event = field(default_factory=asyncio.Event)
     is_hopeless: asyncio.Event = field(default_factory=asyncio.Event)
-    """The next of the others will not be reached."""
+    """The lifecycle has ended: no further milestone will be reached."""
 
 
 class BrokerLifecycle:
@@ -113,32 +114,32 @@ class BrokerLifecycle:
         self._retry_ms = _FIRST_RETRY_MS
         self._refusal: KafkaError | None = None
         self._endpoints: Sequence[Endpoint] = ()
-        self._told_endpoints: Sequence[Endpoint] = ()
+        self._registered_endpoints: Sequence[Endpoint] = ()
 
     async def start(self) -> None:
-        """Returns when the broker is registered and has the metadata up to there. Raises KafkaError
-        if it does not get there in time.
+        """Returns when the broker is registered and its metadata includes the registration. Raises
+        KafkaError if that does not happen in time.
         """
         _ = self._tasks.start(self._run(), "broker-lifecycle")
         timeout_ms = self._settings.current.initial_broker_registration_timeout_ms
         await self._reach(self._milestones.is_caught_up, timeout_ms, "register")
 
     async def unfence(self) -> None:
-        """The broker is ready to serve: returns when the controller agrees."""
+        """Declares the broker ready to serve; returns when the controller agrees."""
         self._wants_unfence = True
         self._wake.set()
         timeout_ms = self._settings.current.initial_broker_registration_timeout_ms
         await self._reach(self._milestones.is_unfenced, timeout_ms, "be unfenced")
 
     def advertise(self, endpoints: Sequence[Endpoint]) -> None:
-        """Where clients find this broker. If they change, it registers again under the same epoch,
-        as it may at any time.
+        """Sets the endpoints where clients find this broker. If they change, it registers again
+        under the same epoch, which is allowed at any time.
         """
         self._endpoints = endpoints
         self._wake.set()
 
     async def leave(self, timeout_ms: int) -> None:
-        """Controlled shutdown. Raises KafkaError if the controller does not let go in time."""
+        """Controlled shutdown. Raises KafkaError if the controller does not permit it in time."""
         if self.state is not LifecycleState.RUNNING:
             return
         self.state = LifecycleState.LEAVING
@@ -146,17 +147,17 @@ class BrokerLifecycle:
         await self._reach(self._milestones.may_stop, timeout_ms, "stop")
 
     async def close(self) -> None:
-        """No more heartbeats."""
+        """Stops the heartbeats."""
         self.state = LifecycleState.STOPPED
         await self._tasks.close()
 
     def directory_failed(self, directory_id: Uuid) -> None:
-        """The controller hears of it with the next heartbeat, which is sent at once."""
+        """Reports the directory to the controller with a heartbeat, which is sent at once."""
         self._offline_directories[directory_id] = None
         self._wake.set()
 
     def settings_changed(self, before: "BrokerConfig", after: "BrokerConfig") -> None:
-        """The controller must know which directories get nothing new."""
+        """The controller must know which directories are cordoned."""
         if before.cordoned_log_dirs != after.cordoned_log_dirs:
             self._wake.set()
 
@@ -178,7 +179,7 @@ class BrokerLifecycle:
 
     async def _run(self) -> None:
         while self.state is not LifecycleState.STOPPED:
-            # What happens from here on is for the next turn.
+            # Events from here on belong to the next iteration.
             self._wake.clear()
             try:
                 delay_ms = await self._communicate()
@@ -193,7 +194,7 @@ class BrokerLifecycle:
     def _next_retry(self, error: KafkaError) -> int:
         if self._refusal is None or error.code is not self._refusal.code:
             broker_id, is_unregistered = self._identity.node_id, self._is_unregistered(error)
-            advice = "; it was unregistered, start it again to have it back" * is_unregistered
+            advice = "; it was unregistered, restart it to register it again" * is_unregistered
             _log.warning("the controller refuses broker %s: %s%s", broker_id, error, advice)
         self._refusal = error
         ends = _LEAVING_ENDS if self.state is LifecycleState.LEAVING else _REGISTRATION_ENDS
@@ -209,7 +210,7 @@ class BrokerLifecycle:
         return error.code is ErrorCode.STALE_BROKER_EPOCH and not is_known
 
     async def _communicate(self) -> int:
-        """In how many milliseconds to talk again."""
+        """Returns the time until the next heartbeat or registration, in milliseconds."""
         is_registered = self._milestones.is_registered.is_set()
         if not is_registered or self._has_moved() or self._lacks_directories():
             await self._register()
@@ -218,10 +219,10 @@ class BrokerLifecycle:
         return self._follow(response)
 
     def _has_moved(self) -> bool:
-        return self._told_endpoints != self._endpoints
+        return self._registered_endpoints != self._endpoints
 
     def _lacks_directories(self) -> bool:
-        """A metadata.version that knows directories came after our registration."""
+        """metadata.version learned about directories after this broker registered."""
         image = self._metadata.image
         broker = image.brokers.get(self._identity.node_id)
         return (
@@ -258,7 +259,7 @@ class BrokerLifecycle:
         assert isinstance(response, BrokerRegistrationResponse)
         _raise_for(response.error_code)
         self.broker_epoch = response.broker_epoch
-        self._told_endpoints = endpoints
+        self._registered_endpoints = endpoints
         self._milestones.is_registered.set()
         _log.info("broker %s is registered, epoch %s", identity.node_id, self.broker_epoch)
 
@@ -310,8 +311,8 @@ class BrokerLifecycle:
 async def register_controller(
     channel: ControllerChannel, config: "BrokerConfig", incarnation_id: Uuid
 ) -> None:
-    """A controller says where it is and what it supports. It decides without that, too, so that a
-    metadata.version from before controllers registered does no harm.
+    """A controller registers its endpoints and the features it supports. It decides without that,
+    too: a metadata.version that does not know controller registration does no harm.
     """
     request = ControllerRegistrationRequest(
         controller_id=config.node_id,

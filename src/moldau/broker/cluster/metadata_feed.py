@@ -1,5 +1,5 @@
-"""The broker's view of the cluster: an image that follows the metadata log, and those who want to
-know what changed. Batches that are committed together are one change.
+"""The broker's view of the cluster: an image that follows the metadata log and notifies its
+subscribers. Batches that are committed together are one change.
 """
 
 import asyncio
@@ -30,22 +30,23 @@ class MetadataFeed(QuorumListener):
         return self._loader.transaction_start is not None
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Called with every later change, in the order of subscription; `feed.image` is then the
-        new image already. Whoever comes late is called at once with everything that is there.
+        """`subscriber` is called with every later change, in the order of subscription;
+        `feed.image` is then already the new image. A late subscriber is called at once with
+        everything that exists.
         """
         self._subscribers.append(subscriber)
         if self.image.offset >= 0:
             subscriber(MetadataDelta.between(EMPTY_IMAGE, self.image), self.image)
 
     async def wait_for(self, offset: int) -> None:
-        """Until the image has the record at `offset`. The caller bounds the wait."""
+        """Waits until the image includes the record at `offset`. The caller bounds the wait."""
         if offset <= self.image.offset:
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (offset, next(self._tie_breaker), done))
         await done
 
-    # What the quorum tells
+    # Events of the quorum
 
     def on_snapshot(self, image: MetadataImage) -> None:
         before = self.image

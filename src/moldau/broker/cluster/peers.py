@@ -1,5 +1,5 @@
-"""How one broker asks another. What goes between coordinators and partitions is always a request,
-also when it stays inside one process: then there are no bytes in between, and nothing else differs.
+"""How one broker sends requests to another. Coordinators and partitions always talk by requests,
+even inside one process: then they are not encoded, and nothing else differs.
 """
 
 from typing import TYPE_CHECKING, Protocol
@@ -19,14 +19,14 @@ _NO_CONNECTION = 0
 
 class Peers(Protocol):
     async def send(self, broker_id: int, request: Message, version: int | None = None) -> Message:
-        """The newest version if none is given. The request is the other's from now on. Raises
-        BROKER_NOT_AVAILABLE for a broker that cannot be reached, REQUEST_TIMED_OUT for one that
-        does not answer within request.timeout.ms.
+        """Uses the newest version if `version` is None. The request belongs to the receiver from
+        now on. Raises BROKER_NOT_AVAILABLE for a broker that cannot be reached,
+        REQUEST_TIMED_OUT for one that does not answer within request.timeout.ms.
         """
 
 
 class LocalPeers:
-    """Only this node itself can be asked. It is served as on the listener between brokers."""
+    """Reaches only this node, which serves the request as on the inter-broker listener."""
 
     def __init__(self, node_id: int, settings: ConfigHolder, clock: "Clock") -> None:
         self._node_id = node_id
@@ -35,7 +35,7 @@ class LocalPeers:
         self._dispatcher: Dispatcher | None = None
 
     def serve_with(self, dispatcher: "Dispatcher") -> None:
-        """Whoever asks is made before what answers."""
+        """Set later than the constructor, because the dispatcher is created after its callers."""
         self._dispatcher = dispatcher
 
     async def send(self, broker_id: int, request: Message, version: int | None = None) -> Message:
@@ -54,8 +54,8 @@ class LocalPeers:
             async with self._clock.timeout(timeout_ms):
                 return await dispatcher.serve(peer, request, version)
         except TimeoutError:
-            detail = f"{ApiKey(request.API_KEY).name} had no answer in {timeout_ms} ms"
+            detail = f"{ApiKey(request.API_KEY).name} had no response within {timeout_ms} ms"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
         except MalformedRequestError as error:
-            # Over the network it would have hung up.
+            # Over the network the peer would have closed the connection.
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, str(error)) from None

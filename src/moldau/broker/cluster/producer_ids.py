@@ -1,5 +1,5 @@
-"""Ids for producers, unique in the cluster: the controller hands out blocks of a thousand, and what
-a node has left of its block when it stops is never used.
+"""Producer ids, unique in the cluster: the controller allocates blocks of a thousand, and the rest
+of a node's block is never used after the node stops.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from moldau.types import ProducerId
 
 
 class ProducerIds:
-    """`broker_epoch` tells the epoch that this broker is registered with."""
+    """`broker_epoch` returns the epoch that this broker is registered with."""
 
     def __init__(
         self, broker_id: int, controller: ControllerChannel, broker_epoch: Callable[[], int]
@@ -28,8 +28,8 @@ class ProducerIds:
         self._one_asks = asyncio.Lock()
 
     async def next(self) -> ProducerId:
-        """Raises COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if the controller has none for
-        us now.
+        """Raises COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if the controller cannot
+        allocate a block now.
         """
         found = next(self._block, None)
         while found is None:

@@ -1,6 +1,5 @@
-"""Topics that are made because somebody needs them: those that a client asks about, and the
-internal ones at their first use. Requests that need the same topic at the same time share its
-creation.
+"""Automatic creation of topics: those in clients' metadata requests, and the internal ones at their
+first use. Requests that need the same topic at the same time share its creation.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ from moldau.protocol.messages.create_topics import (
 _log = logging.getLogger(__name__)
 
 CREATIONS_AT_ONCE_MAX = 10_000
-_TOLD_MAX = 1_000
+_LOGGED_MAX = 1_000
 _REASON_CHARS_MAX = 400
 _DEFAULT = -1
 _FINE = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
@@ -45,26 +44,26 @@ class TopicCreation:
         self._settings = settings
         self._tasks = Tasks()
         self._running: dict[str, asyncio.Task[Outcomes]] = {}
-        self._told: dict[str, ErrorCode] = {}
+        self._logged: dict[str, ErrorCode] = {}
 
     async def ensure(self, names: Iterable[str]) -> Outcomes:
-        """Returns when each topic exists here (NONE) or could not be made, which is no reason to
-        raise. Names that no topic may have are not tried.
+        """Returns when each topic exists here (NONE) or could not be created, which does not raise.
+        Names that are invalid for topics are not tried.
         """
-        wanted = list(dict.fromkeys(names))
-        are_valid = await slices_of(is_valid_name, wanted)
+        distinct = list(dict.fromkeys(names))
+        are_valid = await slices_of(is_valid_name, distinct)
         outcomes = {
             name: ErrorCode.INVALID_TOPIC_EXCEPTION
-            for name, is_valid in zip(wanted, are_valid, strict=True)
+            for name, is_valid in zip(distinct, are_valid, strict=True)
             if not is_valid
         }
-        fresh = [name for name in wanted if name not in outcomes and name not in self._running]
+        fresh = [name for name in distinct if name not in outcomes and name not in self._running]
         if len(self._running) + len(fresh) > CREATIONS_AT_ONCE_MAX:
-            return dict.fromkeys(wanted, ErrorCode.POLICY_VIOLATION)
+            return dict.fromkeys(distinct, ErrorCode.POLICY_VIOLATION)
         if fresh:
             task = self._tasks.start(self._create(fresh), "create-topics")
             self._running |= dict.fromkeys(fresh, task)
-        shared = {name: self._running[name] for name in wanted if name not in outcomes}
+        shared = {name: self._running[name] for name in distinct if name not in outcomes}
         if shared:
             await asyncio.wait(set(shared.values()))
         for name, task in shared.items():
@@ -76,11 +75,11 @@ class TopicCreation:
         await self._tasks.close()
 
     def _is_news(self, name: str, code: ErrorCode) -> bool:
-        """Clients ask again and again; one line about it is enough."""
-        if len(self._told) > _TOLD_MAX:
-            self._told.clear()
-        is_known = self._told.get(name) is code
-        self._told[name] = code
+        """Clients retry again and again; one log line is enough."""
+        if len(self._logged) > _LOGGED_MAX:
+            self._logged.clear()
+        is_known = self._logged.get(name) is code
+        self._logged[name] = code
         return not is_known
 
     async def _create(self, names: list[str]) -> Outcomes:
@@ -98,7 +97,7 @@ class TopicCreation:
             for name in names:
                 del self._running[name]
         assert isinstance(response, CreateTopicsResponse)
-        factors = {asked.name: asked.replication_factor for asked in request.topics}
+        factors = {topic.name: topic.replication_factor for topic in request.topics}
         outcomes = {}
         news: dict[tuple[ErrorCode, str | None], list[CreatableTopicResult]] = {}
         for topic in response.topics:
@@ -107,7 +106,7 @@ class TopicCreation:
             if code not in _FINE and self._is_news(topic.name, code):
                 setting = _REPLICATION_FACTORS.get(topic.name)
                 news.setdefault((code, setting), []).append(topic)
-        # However many there are, a line for each error code and internal topic.
+        # One line for each error code and internal topic, however many topics failed.
         for failed in news.values():
             few = few_of([topic.name for topic in failed])
             reason = _reason(failed[0], factors.get(failed[0].name, _DEFAULT))
@@ -128,7 +127,7 @@ def _creatable(config: BrokerConfig, name: str) -> CreatableTopic:
     internal = _INTERNAL.get(name)
     if internal is not None:
         return internal(config)
-    # What this node was not told is left to the controller, which may have been told otherwise.
+    # Settings that this node does not have are left to the controller, which may have them.
     return CreatableTopic(
         name=name,
         num_partitions=config.num_partitions if "num.partitions" in config.given else _DEFAULT,

@@ -1,1 +1,3 @@
-"""The active controller at work, and the way to it from a broker in the same process."""
+"""The active controller and the broker's channel to it within one process. All metadata changes go
+through the controller, which answers when they are committed.
+"""

@@ -1,5 +1,5 @@
-"""The way to the active controller for a broker in the same process: same requests, same answers,
-no bytes in between. What was changed is so in the broker too when the answer comes.
+"""The channel to the active controller for a broker in the same process: same requests, same
+responses, not encoded. When the response arrives, the change is visible in the broker, too.
 """
 
 import asyncio
@@ -25,14 +25,16 @@ class LocalControllerChannel:
         settings: ConfigHolder,
         caught_up: Callable[[], Awaitable[None]],
     ) -> None:
-        """`caught_up` waits until the broker has the logs that its metadata gives it."""
+        """`caught_up` waits until the broker has opened the logs that its metadata assigns to
+        it.
+        """
         self._controller = controller
         self._settings = settings
         self._caught_up = caught_up
 
     async def send(self, request: Message, version: int | None = None) -> Message:
-        """The newest version if none is given. A refusal is an answer, too; KafkaError is raised if
-        nobody answers.
+        """Uses the newest version if `version` is None. A refusal is a response, too; KafkaError is
+        raised if there is no response.
         """
         if version is None:
             version = request.VERSIONS[1]
@@ -43,7 +45,7 @@ class LocalControllerChannel:
                     await self._controller.wait_active()
                 decided = await self._controller.handle(request, version)
         except TimeoutError:
-            detail = f"no answer of the controller in {timeout_ms} ms"
+            detail = f"no response from the controller in {timeout_ms} ms"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
         except KafkaError as error:
             if error.code is ErrorCode.NOT_CONTROLLER:
@@ -58,7 +60,7 @@ class LocalControllerChannel:
         return decided
 
     async def _wait_for_logs(self, timeout_ms: float) -> None:
-        """A courtesy to whoever asked: what it asked for is done already."""
+        """A courtesy to the caller: the change itself is done already."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._caught_up()

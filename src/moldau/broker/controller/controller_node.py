@@ -1,7 +1,7 @@
-"""The controller at work: a decision is made, its records are appended to the metadata log, and the
-answer waits until they are committed. Deciding and appending happen in one go, so that decisions
-have the order of the log; only the waits overlap. A large request is decided in a thread, and
-appended if nothing else was meanwhile.
+"""The active controller: it makes a decision, appends its records to the metadata log, and answers
+when they are committed. Deciding and appending are one step, so that decisions have the order of
+the log; only the waits overlap. A large request is decided in a thread, and appended if no other
+decision came in between.
 """
 
 import asyncio
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# A broker is fenced at the latest an eighth of its session after the session is over.
+# A broker is fenced at most an eighth of its session timeout after its session has expired.
 _LOOKS_PER_SESSION = 8
 _RECORDS_IN_SPLIT_BATCH = 1024
 _LARGE_FROM = 50
-"""Things named in a request, or partitions that it makes."""
+"""Counted in elements of a request, or partitions that it creates."""
 _TRIES_IN_THREAD = 3
 _MAKES_PARTITIONS: dict[int, str] = {
     ApiKey.CREATE_TOPICS: "num_partitions",
@@ -62,7 +62,7 @@ _HURRIED = {
 
 
 def asked_timeout_ms(request: Message) -> int:
-    """How long whoever asks wants to wait. Kafka heeds it for these requests only."""
+    """The request's own timeout. Kafka heeds it for these requests only."""
     if request.API_KEY not in _HURRIED:
         return INT32_MAX
     timeout_ms: int = getattr(request, "timeout_ms", INT32_MAX)
@@ -70,15 +70,15 @@ def asked_timeout_ms(request: Message) -> int:
 
 
 def is_large(request: Message) -> bool:
-    """Whether it may take more than a few milliseconds to decide."""
+    """Whether deciding it may take more than a few milliseconds."""
     if request.API_KEY == ApiKey.BROKER_REGISTRATION:
-        # Its epoch is the offset of its record: that must not move while it is decided.
+        # The broker epoch is the offset of its record, which must not move while it is decided.
         return False
     return _count(request, _MAKES_PARTITIONS.get(request.API_KEY)) > _LARGE_FROM
 
 
 def _count(struct: Struct, makes: str | None) -> int:
-    """What is named in it; counting ends when that is much."""
+    """Counts the request's elements, and stops once there are many."""
     count = 0
     for row in struct.FIELDS:
         value = getattr(struct, row[0])
@@ -94,14 +94,14 @@ def _count(struct: Struct, makes: str | None) -> int:
 def _decide_and_replay(
     context: DecisionContext, request: Message, version: int
 ) -> tuple[Decision[Message, Any], MetadataDelta | None]:
-    """Pure: in any thread. Records that need not be one batch are replayed batch by batch."""
+    """Pure: runs in any thread. Records that need not be atomic are replayed batch by batch."""
     decision = decide(context, request, version)
     delta = replayed(context.image, decision.records) if decision.is_atomic else None
     return decision, delta
 
 
 class ControllerNode(QuorumListener):
-    """Add it to the quorum's listeners behind the feed, whose image it starts from."""
+    """Add it to the quorum's listeners after the feed, whose image it starts from."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class ControllerNode(QuorumListener):
 
     @property
     def image(self) -> MetadataImage:
-        """What is decided on: ahead of what is committed."""
+        """The image that decisions are based on: ahead of the committed one."""
         return self._controller.image
 
     async def wait_active(self) -> None:
@@ -139,8 +139,8 @@ class ControllerNode(QuorumListener):
         await self._active.wait()
 
     async def handle(self, request: Message, version: int) -> Message:
-        """The answer, once it is true for good. Raises KafkaError if the whole request is refused,
-        with NOT_CONTROLLER if somebody else has to decide.
+        """Returns the response once it is committed. Raises KafkaError if the whole request is
+        refused, with NOT_CONTROLLER if another node is the active controller.
         """
         if not self.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
@@ -163,21 +163,22 @@ class ControllerNode(QuorumListener):
         self._controller.answered(request, self._clock.mono_ms())
         try:
             async with self._clock.timeout(timeout_ms):
-                # Also without records of its own: what it saw may not be committed yet.
+                # Even without records of its own: the decision may rest on records that are not
+                # committed yet.
                 await self._quorum.wait_committed(self._last_appended)
         except TimeoutError:
-            detail = f"not done within {timeout_ms} ms; it may still be"
+            detail = f"not done within {timeout_ms} ms; it may still happen"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
         response: Message = decision.response
         return response
 
     def close(self) -> None:
-        """Decides nothing any more."""
+        """Makes no further decisions."""
         self._active.clear()
         for timer in self._timers.values():
             timer.cancel()
 
-    # What the quorum tells
+    # Events of the quorum
 
     def on_leader_change(self, epoch: int, leader_id: int) -> None:
         if leader_id != self._settings.current.node_id:
@@ -209,9 +210,9 @@ class ControllerNode(QuorumListener):
     async def _decide(
         self, request: Message, version: int
     ) -> tuple[Decision[Message, Any], MetadataDelta | None]:
-        """A large request is decided in a thread, so that the loop can serve others meanwhile. What
-        it was decided on must still hold when it is done; if others were decided in between, it
-        is tried again, and in the end made here.
+        """A large request is decided in a thread, so that the event loop stays free. What it was
+        decided on must still hold afterwards; if other decisions came in between, it is retried,
+        and finally decided in the event loop.
         """
         for _ in range(_TRIES_IN_THREAD if is_large(request) else 0):
             context = self._situation()
@@ -223,8 +224,8 @@ class ControllerNode(QuorumListener):
         return decide(self._situation(), request, version), None
 
     def _append(self, decision: Decision[Message, Any], delta: MetadataDelta | None = None) -> None:
-        """All of it or nothing if it is atomic; otherwise what there is room for. `delta`: of all
-        records, if it is known already.
+        """Appends all records or none if the decision is atomic; otherwise as many as there is room
+        for. `delta`: the delta of all records, if it is known already.
         """
         records = decision.records
         if decision.kraft_version is not None:
@@ -242,7 +243,7 @@ class ControllerNode(QuorumListener):
         self._controller.adopt(delta, records, last_offset, self._quorum.leader_epoch)
         self._last_appended = last_offset
 
-    # From time to time
+    # Periodic tasks
 
     def _schedule_tasks(self) -> None:
         config = self._settings.current
@@ -267,13 +268,13 @@ class ControllerNode(QuorumListener):
         self._timers[name] = self._clock.call_later(interval_ms, run)
 
     def _fence_stale_brokers(self) -> None:
-        # Heartbeats wait in the same event loop: if this look is late, they are late with it.
+        # Heartbeats wait in the same event loop: if this check is late, so are they.
         now_ms = self._clock.mono_ms()
         late_ms = now_ms - self._looked_at_ms - self._look_interval_ms
         self._looked_at_ms = now_ms
         if late_ms > self._look_interval_ms:
             self._controller.sessions.excuse(late_ms)
-        # One after the other: each is decided with those before it gone.
+        # One broker at a time: each decision assumes that the brokers before it are fenced.
         for _ in range(len(self.image.brokers) + 1):
             decision = decide_fence_stale_broker(self._situation())
             if decision.response is None:
@@ -281,7 +282,7 @@ class ControllerNode(QuorumListener):
             self._append(decision)
             self._controller.sessions.end(*decision.response)
             if decision.records:
-                _log.warning("broker %s is fenced: its session is over", decision.response[0])
+                _log.warning("broker %s is fenced: its session has expired", decision.response[0])
 
     def _balance_leaders(self) -> None:
         records = preferred_leader_records(self._situation())

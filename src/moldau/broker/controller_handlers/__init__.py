@@ -1,1 +1,1 @@
-"""What a controller answers: one module per API."""
+"""The requests that a controller's listener serves, one module per API."""

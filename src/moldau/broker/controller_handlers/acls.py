@@ -1,4 +1,4 @@
-"""Requests about ACLs on the controller's listener: the same answers as on the broker's."""
+"""ACL requests on the controller's listener: the same responses as on the broker's."""
 
 from moldau.broker.handlers.acls import handle_acls
 

@@ -1,4 +1,4 @@
-"""ApiVersions on the controller's listener: the same answer, about what is served there."""
+"""ApiVersions on the controller's listener: the same response, listing the APIs served there."""
 
 from moldau.broker.handlers.api_versions import handle_api_versions
 

@@ -1,4 +1,4 @@
-"""What the active controller decides, asked on the controller's own listener."""
+"""Requests that the active controller decides, sent to the controller's own listener."""
 
 from moldau.broker.server.context import RequestContext
 from moldau.protocol.error_codes import ErrorCode
@@ -9,5 +9,5 @@ from moldau.protocol.wire.schema import Message
 async def handle_decided(ctx: RequestContext, request: Message) -> Message:
     controller = ctx.broker.controller_node
     if controller is None:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is no controller")
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not a controller")
     return await controller.handle(request, ctx.version)

@@ -1,4 +1,4 @@
-"""DescribeCluster on the controller's listener: the controllers, as seen through it."""
+"""DescribeCluster on the controller's listener: the controllers and their endpoints there."""
 
 from moldau.broker.cluster.cluster_view import (
     CONTROLLERS,

@@ -1,4 +1,6 @@
-"""What the controller's listener serves. A loader imports its handler at the first request."""
+"""The APIs that the controller's listener serves. A loader imports its handler at the first
+request.
+"""
 
 from collections.abc import Callable
 
@@ -66,4 +68,4 @@ CONTROLLER_HANDLERS: dict[ApiKey, Callable[[], Handler]] = {
     ApiKey.CONTROLLER_REGISTRATION: _decided,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: _decided,
 }
-"""`decided` has `core/controller/decisions.py` decide a request."""
+"""Served by `decided`, which calls `core/controller/decisions.py`."""

@@ -1,4 +1,4 @@
-"""What a coordinator's shard wants appended, packed into record batches that its log accepts."""
+"""Packs the records that a coordinator's shard appends into record batches that its log accepts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ class PackLimits(NamedTuple):
     compression: Compression
     now_ms: int
     writer: Writer | None = None
-    """Of all appends, which then wait for the end of its transaction."""
+    """The writer of all appends, which then wait for the end of its transaction."""
 
 
 class Piece(NamedTuple):
@@ -30,7 +30,9 @@ class Piece(NamedTuple):
 
 
 class EncodedAppend(NamedTuple):
-    """What cannot be encoded is found before it shares a batch with anybody."""
+    """An append that is encoded. Encoding errors surface here, before the append shares a batch
+    with others.
+    """
 
     append: Append
     encoded: list["_Encoded"]
@@ -41,7 +43,7 @@ class EncodedAppend(NamedTuple):
 
 
 def pack(appends: Iterable[EncodedAppend], limits: PackLimits) -> Iterator["PackedBatch"]:
-    """In the given order. An atomic append is never divided, even if the log will refuse it."""
+    """Keeps the given order. An atomic append is never divided, even if the log will refuse it."""
     filling = PackedBatch(limits)
     for append, encoded in appends:
         room = limits.batch_bytes_max - BATCH_HEADER_SIZE

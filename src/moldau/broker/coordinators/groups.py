@@ -1,5 +1,5 @@
 """The group coordinator of this node: a shard for each partition of __consumer_offsets that it
-leads. What a group is asked goes to the shard of its partition, or is refused here.
+leads. A request for a group goes to the shard of its partition, or is refused here.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from moldau.net.clock import Clock
 
 _DELETED_IN_TURN = 20
-"""Groups; each may have very many offsets."""
+"""Number of groups; each may have very many offsets."""
 
 GroupHost = ShardHost[GroupShard]
 ResponseT = TypeVar("ResponseT")
@@ -82,16 +82,18 @@ class GroupCoordinator:
         self._group_settings = GroupSettings()
 
     def start(self) -> None:
-        """Loads what is led here now, in the background, and follows what comes."""
+        """Loads the shards of partitions led now, in the background, and follows later changes."""
         self._hosts.start()
         self._feed.subscribe(self._metadata_changed)
 
     async def stop(self) -> None:
-        """Before the replicas stop: whoever waits is told to look elsewhere."""
+        """Called before the replicas stop: waiting clients receive an error and look for another
+        coordinator.
+        """
         await self._hosts.stop()
 
     async def wait_loaded(self) -> None:
-        """Until everything that is led here now can be asked."""
+        """Waits until every shard led now is loaded."""
         await self._hosts.wait_loaded()
 
     def partition_for(self, group_id: str) -> int:
@@ -126,7 +128,7 @@ class GroupCoordinator:
         self, request: JoinGroupRequest, version: int, caller: Caller
     ) -> JoinGroupResponse:
         host = self._hosts.of_key(request.group_id)
-        # A name twice: the first counts, as in Kafka.
+        # A protocol that is named twice: the first one counts, as in Kafka.
         protocols = {p.name: p.metadata for p in reversed(request.protocols)}
         ordered = dict.fromkeys(p.name for p in request.protocols)
 
@@ -180,7 +182,7 @@ class GroupCoordinator:
 
         def event(ticket: Ticket, turn: Turn) -> None:
             decision = host.shard.offsets.decide_commit(request, version, caller, turn)
-            # Whether a commit counts does not depend on other commits.
+            # Whether a commit is valid does not depend on other commits.
             _write(decision, ticket, turn, may_gather=True)
 
         response: OffsetCommitResponse = await host.ask(event, depends=False)
@@ -189,7 +191,7 @@ class GroupCoordinator:
     async def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest, writer: Writer
     ) -> TxnOffsetCommitResponse:
-        """They wait for `end_transaction`."""
+        """The offsets stay pending until `end_transaction`."""
         host = self._hosts.of_key(request.group_id)
 
         def event(ticket: Ticket, turn: Turn) -> None:
@@ -200,8 +202,9 @@ class GroupCoordinator:
         return response
 
     def end_transaction(self, index: int, marker: Marker) -> asyncio.Future[None]:
-        """Writes the marker into a partition of __consumer_offsets; what the producer has committed
-        there in its transaction counts from then on, or never. Done when that is committed.
+        """Writes the marker into a partition of __consumer_offsets: the offsets that the producer
+        has committed there in its transaction become valid or are dropped. Done when the marker
+        is committed.
         """
         host = self._hosts.of_partition(index)
 
@@ -213,7 +216,9 @@ class GroupCoordinator:
     async def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, requires_stable: bool
     ) -> OffsetFetchResponseGroup:
-        """Never less than what somebody was told is committed, nor more than what is."""
+        """Returns committed offsets: never older ones than were acknowledged, nor any that are not
+        committed.
+        """
         host = self._hosts.of_key(request.group_id)
 
         def event(ticket: Ticket, turn: Turn) -> None:
@@ -222,7 +227,7 @@ class GroupCoordinator:
 
         reading: OffsetReading = await host.ask(event)
         if not reading.is_complete:
-            # As it was in its turn, however long it takes to write it down.
+            # The state as of this turn, however long encoding it takes.
             await slices_of(reading.add, reading.parts())
         return reading.response
 
@@ -258,20 +263,20 @@ class GroupCoordinator:
         await slices_of(find_host, group_ids)
         waiting: list[tuple[list[str], asyncio.Future[list[DeletableGroupResult]]]] = []
         slices = Slices()
-        for host, all_asked in by_host.items():
-            for start in range(0, len(all_asked), _DELETED_IN_TURN):
-                asked = all_asked[start : start + _DELETED_IN_TURN]
-                waiting.append((asked, host.ask(functools.partial(_delete_groups, host, asked))))
+        for host, all_ids in by_host.items():
+            for start in range(0, len(all_ids), _DELETED_IN_TURN):
+                ids = all_ids[start : start + _DELETED_IN_TURN]
+                waiting.append((ids, host.ask(functools.partial(_delete_groups, host, ids))))
                 if slices.is_over:
                     await slices.next()
-        for asked, answer in waiting:
+        for ids, answer in waiting:
             try:
                 results += await answer
             except KafkaError as error:
-                results += [DeletableGroupResult(group_id=g, error_code=error.code) for g in asked]
+                results += [DeletableGroupResult(group_id=g, error_code=error.code) for g in ids]
         return results
 
-    # Numbers
+    # Metrics
 
     def count_by_state(self) -> Counter[str]:
         return sum((count_groups(host.shard.registry) for host in self._hosts.active()), Counter())
@@ -280,11 +285,13 @@ class GroupCoordinator:
         return sum(count_members(host.shard.registry) for host in self._hosts.active())
 
     def committed_offsets(self, count_max: int) -> Iterator[tuple[str, str, int, int]]:
-        """Group, topic, partition, offset, no more than so many. They may change meanwhile."""
+        """Group, topic, partition and offset, at most `count_max` of them. They may change
+        meanwhile.
+        """
         for host in list(self._hosts.active()):
-            found = list(islice(host.shard.store, count_max))
-            count_max -= len(found)
-            for group_id, (topic, partition), committed in found:
+            entries = list(islice(host.shard.store, count_max))
+            count_max -= len(entries)
+            for group_id, (topic, partition), committed in entries:
                 yield group_id, topic, partition, committed.offset
 
 

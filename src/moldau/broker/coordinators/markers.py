@@ -1,7 +1,7 @@
 """Sends the markers that end transactions to the leaders of their partitions, by WriteTxnMarkers,
-until each partition has its marker or is no more: what is decided must be heard everywhere.
+until each partition has its marker or no longer exists: a decision must reach every partition.
 
-What is asked for at the same moment goes to a broker in one request.
+Markers for the same broker that are requested at the same moment share one request.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 REQUESTS_IN_FLIGHT_MAX = 5
-"""To one broker. Transactions do not wait for each other, only for the disk."""
+"""Requests in flight to one broker. Transactions do not wait for each other, only for the disk."""
 REQUEST_PARTITIONS_MAX = 10_000
 RETRY_DELAY_MS = 50
 RETRY_DELAY_MS_MAX = 1_000
@@ -39,13 +39,13 @@ RETRY_DELAY_MS_MAX = 1_000
 _WRITTEN = frozenset(
     {
         ErrorCode.NONE,
-        # Then the producer could not write there either.
+        # The producer could not have written there either.
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
         ErrorCode.UNSUPPORTED_VERSION,
     }
 )
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""Somebody else coordinates this producer by now."""
+"""Another coordinator owns this producer by now."""
 _PASSING = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -57,7 +57,9 @@ _PASSING = frozenset(
         ErrorCode.BROKER_NOT_AVAILABLE,
     }
 )
-"""Others are retried, too, as a decision cannot be taken back; but somebody should look."""
+"""Other errors are retried, too, because a decision cannot be taken back; but they are logged as
+warnings.
+"""
 
 
 class MarkersToSend(NamedTuple):
@@ -74,7 +76,7 @@ OnDone = Callable[[ErrorCode], None]
 
 
 class _Ending:
-    """A transaction that ends: who lacks its marker."""
+    """A transaction that is ending, and the partitions that still lack its marker."""
 
     __slots__ = ("coordinator_partition", "marker", "missing", "on_done", "retry_delay_ms")
 
@@ -87,7 +89,7 @@ class _Ending:
 
 
 class _Part(NamedTuple):
-    """What one broker is to write for a transaction."""
+    """The part of a transaction that one broker is to write."""
 
     ending: _Ending
     partitions: list[TopicPartition]
@@ -102,8 +104,8 @@ class _Destination:
 
 
 class TransactionMarkers:
-    """What waits here is bounded by the transactional ids that are coordinated: each has at most
-    one transaction that ends.
+    """Bounded by the number of transactional ids coordinated here: each has at most one transaction
+    that is ending.
     """
 
     def __init__(self, peers: "Peers", feed: "MetadataFeed", clock: "Clock") -> None:
@@ -115,13 +117,13 @@ class TransactionMarkers:
         self._destinations: dict[int, _Destination] = {}
 
     def __len__(self) -> int:
-        """Transactions that wait for their markers."""
+        """The number of transactions that wait for their markers."""
         return len(self._endings)
 
     def send(self, marker: MarkersToSend, on_done: OnDone) -> None:
         """Calls `on_done` later: with NONE when every partition has its marker, or with the reason
-        why this coordinator must not send any more. What was asked for the same transactional id
-        before is forgotten.
+        why this coordinator must stop sending. An earlier marker of the same transactional id is
+        dropped.
         """
         topic = self._feed.image.topic(TRANSACTION_STATE)
         count = max(len(topic.partitions) if topic is not None else 0, 1)
@@ -132,7 +134,7 @@ class TransactionMarkers:
         asyncio.get_running_loop().call_soon(self._route, ending, list(ending.missing))
 
     def cancel(self, coordinator_partition: int) -> None:
-        """That partition of __transaction_state is coordinated elsewhere. Nobody is called."""
+        """That partition of __transaction_state is coordinated elsewhere. No callback is called."""
         for ending in list(self._endings.values()):
             if ending.coordinator_partition == coordinator_partition:
                 self._forget(ending)
@@ -141,7 +143,7 @@ class TransactionMarkers:
         self._endings.clear()
         await self._tasks.close()
 
-    # From a transaction to brokers
+    # From a transaction to its brokers
 
     def _is_alive(self, ending: _Ending) -> bool:
         return self._endings.get(ending.marker.transactional_id) is ending
@@ -155,15 +157,15 @@ class TransactionMarkers:
             return
         leaderless: list[TopicPartition] = []
         by_leader: dict[int, list[TopicPartition]] = {}
-        for place in partitions:
-            leader = self._leader_of(place)
+        for topic_partition in partitions:
+            leader = self._leader_of(topic_partition)
             if leader is None:
-                _log.info("%s is deleted and needs no marker", place)
-                ending.missing.discard(place)
+                _log.info("%s is deleted and needs no marker", topic_partition)
+                ending.missing.discard(topic_partition)
             elif leader == NO_LEADER:
-                leaderless.append(place)
+                leaderless.append(topic_partition)
             else:
-                by_leader.setdefault(leader, []).append(place)
+                by_leader.setdefault(leader, []).append(topic_partition)
         for broker_id, led in by_leader.items():
             destination = self._destinations.setdefault(broker_id, _Destination())
             destination.waiting.append(_Part(ending, led))
@@ -172,9 +174,9 @@ class TransactionMarkers:
             self._retry(ending, leaderless)
         self._finish_if_complete(ending)
 
-    def _leader_of(self, place: TopicPartition) -> int | None:
-        topic = self._feed.image.topic(place.topic)
-        partition = None if topic is None else topic.partitions.get(place.partition)
+    def _leader_of(self, topic_partition: TopicPartition) -> int | None:
+        topic = self._feed.image.topic(topic_partition.topic)
+        partition = None if topic is None else topic.partitions.get(topic_partition.partition)
         return None if partition is None else partition.leader
 
     def _retry(self, ending: _Ending, partitions: list[TopicPartition]) -> None:
@@ -187,10 +189,10 @@ class TransactionMarkers:
             self._finish(ending, ErrorCode.NONE)
 
     def _finish(self, ending: _Ending, code: ErrorCode) -> None:
-        # What the coordinator makes of it must not get in the way of the others' markers.
-        asyncio.get_running_loop().call_soon(self._tell, ending, code)
+        # A failure in the coordinator's callback must not hold up other markers.
+        asyncio.get_running_loop().call_soon(self._notify, ending, code)
 
-    def _tell(self, ending: _Ending, code: ErrorCode) -> None:
+    def _notify(self, ending: _Ending, code: ErrorCode) -> None:
         if self._is_alive(ending):
             self._forget(ending)
             ending.on_done(code)
@@ -198,7 +200,7 @@ class TransactionMarkers:
     # From a broker's parts to a request
 
     def _start_request(self, broker_id: int, destination: _Destination) -> None:
-        """The task begins when everybody of this moment had its say."""
+        """The task begins after all callers of this moment have added their parts."""
         if destination.in_flight < REQUESTS_IN_FLIGHT_MAX:
             destination.in_flight += 1
             _ = self._tasks.start(self._work(broker_id, destination), f"markers-{broker_id}")
@@ -227,7 +229,7 @@ class TransactionMarkers:
             answer = await self._peers.send(broker_id, request)
             codes = _codes(cast("WriteTxnMarkersResponse", answer))
         except KafkaError as error:
-            _log.warning("broker %d does not take markers: %s", broker_id, error)
+            _log.warning("broker %d did not accept markers: %s", broker_id, error)
             codes, refusal = {}, error.code
         for part in parts:
             if self._is_alive(part.ending):
@@ -238,17 +240,19 @@ class TransactionMarkers:
         ending = part.ending
         name = ending.marker.transactional_id
         again: list[TopicPartition] = []
-        for place, code in codes.items():
+        for topic_partition, code in codes.items():
             if code in _WRITTEN:
-                ending.missing.discard(place)
+                ending.missing.discard(topic_partition)
             elif code in _FENCED:
-                _log.info("no more markers for %r: %s says %s", name, place, code.name)
+                _log.info(
+                    "giving up the markers of %r: %s answered %s", name, topic_partition, code.name
+                )
                 self._finish(ending, code)
                 return
             else:
                 level = logging.DEBUG if code in _PASSING else logging.WARNING
-                _log.log(level, "%s has no marker for %r yet: %s", place, name, code.name)
-                again.append(place)
+                _log.log(level, "%s has no marker for %r yet: %s", topic_partition, name, code.name)
+                again.append(topic_partition)
         if again:
             self._retry(ending, again)
         self._finish_if_complete(ending)
@@ -273,7 +277,7 @@ def _written(part: _Part) -> WritableTxnMarker:
 
 
 def _codes(answer: WriteTxnMarkersResponse) -> dict[int, dict[TopicPartition, ErrorCode]]:
-    """By producer id."""
+    """Error codes by producer id."""
     codes: dict[int, dict[TopicPartition, ErrorCode]] = {}
     for marker in answer.markers:
         of_producer = codes.setdefault(marker.producer_id, {})

@@ -1,5 +1,5 @@
-"""The shards of one coordinator: one for each partition of its topic that is led here. They are
-loaded in the background when a leadership begins, and unloaded when it ends.
+"""The shards of one coordinator: one for each partition of its topic that this broker leads. They
+are loaded in the background when leadership begins, and unloaded when it ends.
 """
 
 import asyncio
@@ -27,15 +27,15 @@ ShardT = TypeVar("ShardT", bound=Shard)
 class ShardKind(Generic[ShardT]):
     topic: str
     partition_count: Callable[[], int]
-    """Of a topic that is still to be made."""
+    """The partition count if the topic does not exist yet."""
     new_shard: Callable[[], ShardT]
     decode: Decoder
     survives_epochs: bool = True
-    """A leadership that follows on our own takes over what is in memory: nobody else has written.
-    Otherwise the log is loaded again: what is under way in memory is less than what is in the log.
+    """True if a shard survives a new leader epoch of its own leader: no other broker has written.
+    Otherwise the log is loaded again, because the shard's memory holds less than its log.
     """
     unloaded: Callable[[int], None] | None = None
-    """Told of a partition whose shard is gone, or about to be loaded again."""
+    """Called when a partition's shard is gone, or is about to be loaded again."""
 
 
 class ShardHosts(Generic[ShardT]):
@@ -55,17 +55,19 @@ class ShardHosts(Generic[ShardT]):
         self._loading = asyncio.Lock()
 
     def start(self) -> None:
-        """Loads what is led here now, in the background, and follows what comes."""
+        """Loads the shards of partitions led now, in the background, and follows later changes."""
         self._replicas.on_leadership(self._leadership_changed)
 
     async def stop(self) -> None:
-        """Before the replicas stop: whoever waits is told to look elsewhere."""
+        """Called before the replicas stop: waiting clients receive an error and look for another
+        coordinator.
+        """
         await self._tasks.close()
         for index in list(self._hosts):
             self._unload(index)
 
     async def wait_loaded(self) -> None:
-        """Until everything that is led here now can be asked."""
+        """Waits until every shard led now is loaded."""
         for host in list(self._hosts.values()):
             await host.wait_loaded()
 
@@ -102,7 +104,7 @@ class ShardHosts(Generic[ShardT]):
             return
         host = self._hosts.get(index)
         if host is not None:
-            goes_on = leads and host.goes_on_leading(partition)
+            goes_on = leads and host.continues_leadership(partition)
             if goes_on and self._kind.survives_epochs:
                 return
             self._unload(index)
@@ -123,6 +125,8 @@ class ShardHosts(Generic[ShardT]):
             _ = self._tasks.start(self._load_in_turn(host), f"load-{partition.topic_partition}")
 
     async def _load_in_turn(self, host: ShardHost[ShardT]) -> None:
-        """One after the other: all at once would keep everybody else waiting for all of them."""
+        """Loads one shard at a time: loading all at once would delay each of them until the
+        last.
+        """
         async with self._loading:
             await host.load()

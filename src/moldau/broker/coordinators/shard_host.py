@@ -1,7 +1,7 @@
-"""One shard of a coordinator at work: it is loaded from its partition's log, and then performs what
-the shard's turns ask for. Everything happens in the node's event loop, so turns never interleave.
+"""One shard of a coordinator: it is loaded from its partition's log, and then performs the effects
+of the shard's turns. Everything happens in the node's event loop, so turns never interleave.
 
-Decisions that nothing else depends on (commits of offsets) gather until the loop has read what its
+Decisions that no other decision depends on (offset commits) gather until the loop has read what its
 connections have sent, and go into the log as one batch.
 """
 
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 LOAD_CHUNK_BYTES = 48 << 10
-"""How much is replayed before the event loop has its turn again."""
+"""How much is replayed before the event loop runs other tasks."""
 
 _FENCED = frozenset(
     {
@@ -72,7 +72,7 @@ _FENCED = frozenset(
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }
 )
-"""Not our trouble: somebody was late."""
+"""Outcomes that are not errors of this broker: the client was late, or leadership has moved."""
 
 ShardT = TypeVar("ShardT", bound=Shard)
 AnswerT = TypeVar("AnswerT")
@@ -82,7 +82,7 @@ class HostState(Enum):
     LOADING = "loading"
     ACTIVE = "active"
     FAILED = "failed"
-    """Its log cannot be read. A new leader epoch tries again."""
+    """The log cannot be read. A new leader epoch tries again."""
     CLOSED = "closed"
 
 
@@ -90,7 +90,7 @@ class HostOptions(NamedTuple):
     commit_timeout_ms: int
     compression: Compression
     linger_ms: int
-    """How long decisions may gather; without a time, until the event loop has had its turn."""
+    """How long decisions may gather; if None, until the event loop has run once."""
 
 
 class HostServices(NamedTuple):
@@ -98,9 +98,9 @@ class HostServices(NamedTuple):
     deadlines: "Deadlines"
     cold_reads: "ColdReads"
     options: Callable[[], HostOptions]
-    """Asked at each use: settings change."""
+    """Called at each use, because settings change."""
     requested: Callable[["ShardHost[Any]", object], None] | None = None
-    """Does what a shard asks its coordinator for."""
+    """Performs what a shard requests from its coordinator."""
 
 
 class _Written:
@@ -134,10 +134,10 @@ class ShardHost(Generic[ShardT]):
         self._gathered: list[EncodedAppend] = []
         self._written: set[_Written] = set()
         self._decided: deque[tuple[_Written, ErrorCode | None]] = deque()
-        """Heard of during a turn: they must wait for its end."""
+        """Events that arrived during a turn, and must wait for its end."""
         self._depth = 0
         self._end_offset = 0
-        """What is replayed of the log."""
+        """The log is replayed up to here."""
         self._on_loaded: list[Callable[[], None]] = []
         self._load_ended = asyncio.Event()
 
@@ -149,8 +149,10 @@ class ShardHost(Generic[ShardT]):
         log = self.partition.log
         return log.log_start_offset == log.log_end_offset
 
-    def goes_on_leading(self, partition: "Partition") -> bool:
-        """A new leader epoch begins here. If it follows our own, nobody else has written."""
+    def continues_leadership(self, partition: "Partition") -> bool:
+        """A new leader epoch begins. True if it follows this broker's own epoch, so that no other
+        broker has written.
+        """
         before, self._leader_epoch = self._leader_epoch, partition.leader_epoch
         return (
             self.state in {HostState.LOADING, HostState.ACTIVE}
@@ -159,7 +161,7 @@ class ShardHost(Generic[ShardT]):
         )
 
     async def load(self) -> None:
-        """What cannot be read fails the shard, not the node."""
+        """An unreadable log fails the shard, not the node."""
         clock, name = self._services.clock, self.partition.topic_partition
         started_ms = clock.mono_ms()
         try:
@@ -181,12 +183,12 @@ class ShardHost(Generic[ShardT]):
         read = self._services.cold_reads.read
         offset = self.partition.log.log_start_offset
         while offset < (log := self.partition.log).log_end_offset:
-            found = await read(log, offset, LOAD_CHUNK_BYTES, isolation=Isolation.LOG_END)
+            chunk = await read(log, offset, LOAD_CHUNK_BYTES, isolation=Isolation.LOG_END)
             if self.state is not HostState.LOADING:
                 break
             # Compaction may leave nothing at the end of a log.
-            offset = found.next_offset if found.records else log.log_end_offset
-            for batch in iterate_batches(found.records):
+            offset = chunk.next_offset if chunk.records else log.log_end_offset
+            for batch in iterate_batches(chunk.records):
                 count += replay_batch(self.shard, batch, self._decode)
             await asyncio.sleep(0)
         return count
@@ -196,23 +198,23 @@ class ShardHost(Generic[ShardT]):
         self._end_offset = self.partition.log.log_end_offset
         self.run(self.shard.loaded)
         for callback in self._on_loaded:
-            apart(_log, "what waits for a coordinator", callback)
+            apart(_log, "a callback that waited for a coordinator", callback)
         self._on_loaded.clear()
 
     async def wait_loaded(self) -> None:
-        """Or failed, or closed."""
+        """Returns when the shard is loaded, failed or closed."""
         if self.state is HostState.LOADING:
             await self._load_ended.wait()
 
     def when_loaded(self, callback: Callable[[], None]) -> None:
-        """At once if it is; never if it will not be."""
+        """Calls back at once if the shard is loaded, and never if it will not be."""
         if self.state is HostState.ACTIVE:
             callback()
         elif self.state is HostState.LOADING:
             self._on_loaded.append(callback)
 
     def unload(self) -> None:
-        """Another node coordinates, or none. Whoever waits is told."""
+        """Another node coordinates this partition, or none. Waiting requests receive an error."""
         was_active = self.state is HostState.ACTIVE
         self.state = HostState.CLOSED
         self._load_ended.set()
@@ -221,7 +223,7 @@ class ShardHost(Generic[ShardT]):
         for append, _ in gathered:
             self._refuse(append, ErrorCode.NOT_COORDINATOR)
         for written in list(self._written):
-            self._settle(written, ErrorCode.NOT_COORDINATOR)
+            self._complete(written, ErrorCode.NOT_COORDINATOR)
         if was_active:
             self.run(self.shard.unloaded)
         for ticket in list(self._asked):
@@ -231,7 +233,7 @@ class ShardHost(Generic[ShardT]):
     # Turns
 
     def run(self, event: Callable[[Turn], AnswerT], *, depends: bool = True) -> AnswerT:
-        """One turn. What does not depend on gathered records need not wait for them."""
+        """Runs one turn. A turn that does not depend on gathered records need not wait for them."""
         with self._in_turn():
             if depends:
                 self._flush_gathered()
@@ -242,8 +244,8 @@ class ShardHost(Generic[ShardT]):
 
     @contextlib.contextmanager
     def _in_turn(self) -> Iterator[None]:
-        """A turn is over when all of its effects are performed. An append may move the high
-        watermark at once: those who waited for that have their own turns, afterwards.
+        """A turn ends when all of its effects are performed. An append may advance the high
+        watermark at once: callbacks that waited for that run in turns of their own, afterwards.
         """
         self._depth += 1
         try:
@@ -257,15 +259,15 @@ class ShardHost(Generic[ShardT]):
             self._depth = 1
             try:
                 while self._decided:
-                    self._settle(*self._decided.popleft())
+                    self._complete(*self._decided.popleft())
             finally:
                 self._depth = 0
 
     def ask(
         self, event: Callable[[Ticket, Turn], None], *, depends: bool = True
     ) -> asyncio.Future[Any]:
-        """The turn is taken at once; the answer comes when the shard gives it, or a KafkaError if
-        it refuses.
+        """The turn runs at once; the future completes when the shard answers, or fails with
+        KafkaError if it refuses.
         """
         self._tickets += 1
         ticket = Ticket(self._tickets)
@@ -274,15 +276,16 @@ class ShardHost(Generic[ShardT]):
         answer.add_done_callback(lambda _: self._asked.pop(ticket, None))
         try:
             self.run(lambda turn: event(ticket, turn), depends=depends)
-        except Exception as error:  # noqa: BLE001 - whoever asked is told, and nobody else
+        except Exception as error:  # noqa: BLE001 - only the caller gets the error
             if not answer.done():
-                # Where a refusal came from is of no use, and keeps what was asked in a circle.
+                # The traceback of a refusal is useless, and would keep the request alive in a
+                # cycle.
                 is_refusal = isinstance(error, KafkaError)
                 answer.set_exception(error.with_traceback(None) if is_refusal else error)
         return answer
 
     def _perform(self, turn: Turn) -> None:
-        """A turn may answer several: what goes wrong for one of them does not stop the others."""
+        """A turn may answer several requests: a failure in one of them does not stop the others."""
         unexpected: Exception | None = None
         for effect in turn.effects:
             try:
@@ -332,7 +335,7 @@ class ShardHost(Generic[ShardT]):
         else:
             try:
                 encoded = EncodedAppend.of(append)
-            except Exception as error:  # noqa: BLE001 - before it shares a batch with anybody
+            except Exception as error:  # noqa: BLE001 - before it shares a batch with others
                 self._fail([append], error)
                 return
             if append.may_gather:
@@ -371,7 +374,7 @@ class ShardHost(Generic[ShardT]):
 
     def _write_batch(self, batch: PackedBatch, writer: Writer | None) -> None:
         try:
-            result = self._into_log(_guarded(batch.build(), writer), batch.pieces)
+            result = self._into_log(_verified(batch.build(), writer), batch.pieces)
         except Exception as error:  # noqa: BLE001 - the other batches are written all the same
             self._fail([piece.append for piece in batch.pieces], error)
             return
@@ -393,7 +396,7 @@ class ShardHost(Generic[ShardT]):
                 self.shard.replay(record, offset + number, producer_id)
         sequel = piece.append.sequel
         if piece.is_last and sequel is not None:
-            self._tell(self.shard.appended, sequel)
+            self._notify(self.shard.appended, sequel)
 
     def _write_marker(self, append: Append, marker: Marker) -> None:
         control_type = ControlType.COMMIT if marker.commits else ControlType.ABORT
@@ -414,7 +417,7 @@ class ShardHost(Generic[ShardT]):
         pieces: list[Piece],
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> AppendResult | None:
-        """None if it is refused; then everybody knows already."""
+        """None if the log refused it; then every waiting request has its error already."""
         try:
             result = self.partition.append(
                 data,
@@ -436,7 +439,7 @@ class ShardHost(Generic[ShardT]):
         timeout_ms = services.options().commit_timeout_ms
 
         def time_is_up() -> None:
-            self._settle(written, ErrorCode.REQUEST_TIMED_OUT)
+            self._complete(written, ErrorCode.REQUEST_TIMED_OUT)
 
         def decided(error: KafkaError | None) -> None:
             self._decided.append((written, None if error is None else error.code))
@@ -448,8 +451,8 @@ class ShardHost(Generic[ShardT]):
         written.deadline = (services.deadlines.add(timeout_ms, time_is_up), time_is_up)
         self.partition.on_committed(written.last_offset, decided)
 
-    def _settle(self, written: _Written, refusal: ErrorCode | None) -> None:
-        """It is committed, or nobody will know in time. Only the first word counts."""
+    def _complete(self, written: _Written, refusal: ErrorCode | None) -> None:
+        """The appends are committed, or the wait has timed out. Only the first outcome counts."""
         if written not in self._written:
             return
         self._written.remove(written)
@@ -460,14 +463,14 @@ class ShardHost(Generic[ShardT]):
             if refusal is not None:
                 self._refuse(piece.append, as_coordinator_error(refusal))
             elif piece.is_last:
-                apart(_log, "what follows a commit", self._committed, piece.append)
+                apart(_log, "a callback after a commit", self._committed, piece.append)
 
     def _committed(self, append: Append) -> None:
         for reply in append.replies:
             self._answer(reply)
         sequel = append.sequel
         if sequel is not None:
-            self._tell(self.shard.committed, sequel)
+            self._notify(self.shard.committed, sequel)
 
     def _refuse(self, append: Append, code: ErrorCode) -> None:
         for reply in append.replies:
@@ -487,10 +490,10 @@ class ShardHost(Generic[ShardT]):
         for append in appends:
             self._refuse(append, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _tell(self, listener: Callable[[object, Turn], None], sequel: object) -> None:
+    def _notify(self, listener: Callable[[object, Turn], None], sequel: object) -> None:
         self.run(lambda turn: listener(sequel, turn), depends=False)
 
 
-def _guarded(data: bytes, writer: Writer | None) -> bytes | VerifiedBatch:
-    guard = None if writer is None else writer.guard
-    return VerifiedBatch(data, guard) if isinstance(guard, Verification) else data
+def _verified(data: bytes, writer: Writer | None) -> bytes | VerifiedBatch:
+    verification = None if writer is None else writer.guard
+    return VerifiedBatch(data, verification) if isinstance(verification, Verification) else data

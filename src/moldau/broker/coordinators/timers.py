@@ -1,5 +1,6 @@
-"""The timers of a coordinator's shard, by key. Most of them are put off again and again before they
-fire (every heartbeat does), so that must cost little: a timer that fires too early is set again.
+"""The timers of a coordinator's shard, by key. Most of them are postponed again and again before
+they fire (by every heartbeat), so postponing must be cheap: a timer that fires too early is set
+again.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,9 @@ class KeyedTimers:
         self._clock = clock
         self._fire = fire
         self._running: dict[TimerKey, tuple[float, Timer]] = {}
-        """When each is due, and what will look after it, at that time or before."""
+        """The due time of each timer, and the scheduled call that will check it, at that time or
+        before.
+        """
 
     def __len__(self) -> int:
         return len(self._running)
@@ -30,7 +33,7 @@ class KeyedTimers:
                 self._running[key] = (due_ms, timer)
                 return
             timer.cancel()
-        self._running[key] = (due_ms, self._clock.call_later(delay_ms, lambda: self._look(key)))
+        self._running[key] = (due_ms, self._clock.call_later(delay_ms, lambda: self._check(key)))
 
     def stop(self, key: TimerKey) -> None:
         running = self._running.pop(key, None)
@@ -42,11 +45,11 @@ class KeyedTimers:
             timer.cancel()
         self._running.clear()
 
-    def _look(self, key: TimerKey) -> None:
+    def _check(self, key: TimerKey) -> None:
         due_ms, _ = self._running[key]
         left_ms = due_ms - self._clock.mono_ms()
         if left_ms > 0:
-            self._running[key] = (due_ms, self._clock.call_later(left_ms, lambda: self._look(key)))
+            self._running[key] = (due_ms, self._clock.call_later(left_ms, lambda: self._check(key)))
         else:
             del self._running[key]
             self._fire(key)

@@ -1,5 +1,6 @@
 """The transaction coordinator of this node: a shard for each partition of __transaction_state that
-it leads. What a transactional id is asked goes to the shard of its partition, or is refused here.
+it leads. A request for a transactional id goes to the shard of its partition, or is refused
+here.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ FEATURE = "transaction.version"
 _FENCED_CODE_FROM = 4
 """The version of InitProducerId whose clients know PRODUCER_FENCED."""
 _END_FENCED_CODE_FROM = 2
-"""The version of EndTxn whose clients go on with the epoch that they are told."""
+"""The version of EndTxn whose clients continue with the epoch of the response."""
 
 
 class TransactionCoordinator:
@@ -76,32 +77,36 @@ class TransactionCoordinator:
         self._hosts = ShardHosts(kind, replicas, feed, services)
         self._tasks = Tasks()
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
-        """Who would begin the next transaction of an id while the last is being completed."""
+        """Requests that would begin the next transaction of an id while its last one is being
+        completed.
+        """
         self._timer: Timer | None = None
         self._config: BrokerConfig | None = None
         self._core_settings = TransactionSettings()
 
     def start(self) -> None:
-        """Loads what is led here now, in the background, and follows what comes."""
+        """Loads the shards of partitions led now, in the background, and follows later changes."""
         self._hosts.start()
-        self._look_for_overdue_later()
+        self._schedule_overdue_check()
 
     async def stop(self) -> None:
-        """Before the replicas stop: whoever waits is told to look elsewhere."""
+        """Called before the replicas stop: waiting clients receive an error and look for another
+        coordinator.
+        """
         await self._tasks.close()
         if self._timer is not None:
             self._timer.cancel()
         await self._hosts.stop()
 
     async def wait_loaded(self) -> None:
-        """Until everything that is led here now can be asked."""
+        """Waits until every shard led now is loaded."""
         await self._hosts.wait_loaded()
 
     # Settings
 
     @property
     def transaction_version(self) -> int:
-        """What the cluster has agreed on."""
+        """The transaction.version that the cluster has agreed on."""
         return self._feed.image.features.get(FEATURE, 0)
 
     def _current_settings(self) -> TransactionSettings:
@@ -114,14 +119,14 @@ class TransactionCoordinator:
     def _options(self) -> HostOptions:
         return HostOptions(self._settings.current.request_timeout_ms, Compression.NONE, 0)
 
-    # What is known, for those who list it
+    # The state, for list and describe requests
 
     @property
     def is_loading(self) -> bool:
         return self._hosts.is_loading
 
     def shards(self) -> Iterator[TransactionShard]:
-        """Those that are loaded."""
+        """The shards that are loaded."""
         return (host.shard for host in self._hosts.active())
 
     def shard_of(self, transactional_id: str) -> TransactionShard:
@@ -131,7 +136,7 @@ class TransactionCoordinator:
     def partition_for(self, transactional_id: str) -> int:
         return self._hosts.partition_for(transactional_id)
 
-    # What producers ask
+    # Requests of producers
 
     async def init_producer_id(
         self, request: InitProducerIdRequest, version: int
@@ -226,9 +231,9 @@ class TransactionCoordinator:
         )
 
     async def _wait_completed(self, transactional_id: str) -> None:
-        """Or for as long as it makes sense: a client that is refused comes again much later than
-        the few milliseconds that completing takes. What is not complete by then is held up by
-        something, and must not hold up others that are asked about in the same request.
+        """Waits as long as that is worth it: a refused client retries much later than the few
+        milliseconds that completing takes. A transaction that is not complete by then is stuck,
+        and must not hold up others in the same request.
         """
         current = self.shard_of(transactional_id).transactions.get(transactional_id)
         if current is None or current.state not in PREPARED:
@@ -258,7 +263,7 @@ class TransactionCoordinator:
         fresh_id = await self._producer_ids.next()
         return self._hosts.of_key(transactional_id), fresh_id
 
-    # What shards ask
+    # Requests of shards
 
     def _requested(self, host: ShardHost[Any], what: object) -> None:
         if isinstance(what, Completed):
@@ -279,7 +284,7 @@ class TransactionCoordinator:
 
         def on_done(code: ErrorCode) -> None:
             if code is not ErrorCode.NONE:
-                # A later coordinator has taken over. It completes what is open.
+                # A later coordinator has taken over. It completes the open transactions.
                 name = short(what.transactional_id)
                 _log.warning("%s is not completed here: %s", name, code.name)
             elif host.state is HostState.ACTIVE:
@@ -290,15 +295,15 @@ class TransactionCoordinator:
 
         self._markers.send(markers, on_done)
 
-    # What takes too long
+    # Transactions that take too long
 
-    def _look_for_overdue_later(self) -> None:
+    def _schedule_overdue_check(self) -> None:
         interval_ms = (
             self._settings.current.transaction_abort_timed_out_transaction_cleanup_interval_ms
         )
-        self._timer = self._clock.call_later(interval_ms, self._look_for_overdue)
+        self._timer = self._clock.call_later(interval_ms, self._check_overdue)
 
-    def _look_for_overdue(self) -> None:
+    def _check_overdue(self) -> None:
         _ = self._tasks.start(self._abort_overdue(), "abort-overdue-transactions")
 
     async def _abort_overdue(self) -> None:
@@ -315,13 +320,13 @@ class TransactionCoordinator:
                     # There may be many; clients come first.
                     await asyncio.sleep(0)
         finally:
-            # One client may leave thousands behind: not a line for each.
+            # One client may leave thousands of transactions open: not a line for each.
             if aborted:
                 _log.info("transactions took too long and are aborted: %s", few_of(aborted))
             if refused:
                 names, reason = list(refused), next(iter(refused.values()))
                 _log.warning("transactions are not aborted yet: %s: %s", few_of(names), reason)
-            self._look_for_overdue_later()
+            self._schedule_overdue_check()
 
     async def _abort_one(self, host: TransactionHost, transactional_id: str) -> None:
         fresh_id = None
@@ -354,7 +359,9 @@ def _check_init(request: InitProducerIdRequest, settings: TransactionSettings) -
     if request.enable2_pc and not settings.may_commit_in_two_phases:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if request.keep_prepared_txn:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "prepared transactions are not kept yet")
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, "prepared transactions are not supported yet"
+        )
     if request.enable2_pc:
         return
     if not 0 < request.transaction_timeout_ms <= settings.timeout_max_ms:
@@ -369,7 +376,7 @@ def _expected(request: InitProducerIdRequest) -> ProducerIdAndEpoch | None:
 
 
 def _for_version(code: ErrorCode, version: int, known_from: int) -> ErrorCode:
-    """Older clients do not know PRODUCER_FENCED, and do the same about INVALID_PRODUCER_EPOCH."""
+    """Older clients do not know PRODUCER_FENCED, and treat INVALID_PRODUCER_EPOCH the same way."""
     if code is ErrorCode.PRODUCER_FENCED and version < known_from:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code

@@ -1,6 +1,6 @@
-"""Asks a transaction's coordinator whether partitions belong to it, before anything is written to
-them that nobody else might ever end (KIP-890). The coordinator is asked by a request, one at a time
-for each broker, with everything that gathered behind the one before.
+"""Verifies with a transaction's coordinator that partitions belong to it, before anything is
+written to them that no coordinator might ever end (KIP-890). Each broker gets one request at a
+time, which carries every question that gathered during the one before.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Codes = dict[TopicPartition, ErrorCode]
 
-# What the coordinator says to its own clients, and what writers are told instead.
+# The coordinator's errors for its own clients, and their equivalents for writers.
 _FOR_WRITERS = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
@@ -68,9 +68,9 @@ class TransactionVerification:
         self._clock = clock
         self._tasks = tasks
         self._waiting: dict[int, list[_Question]] = {}
-        """By the broker that is being asked something else at the moment."""
+        """Questions that wait, by the broker that is busy with a request."""
 
-    async def guard(
+    async def begin(
         self,
         transactional_id: str,
         producer: tuple[int, int],
@@ -79,7 +79,7 @@ class TransactionVerification:
         adds: bool,
     ) -> dict[Partition, Verification | KafkaError | None]:
         """What an append needs to open a transaction of `producer` (id and epoch) on each of the
-        partitions: None if it needs nothing, an error if it must not be. `adds`: partitions that
+        partitions: None if it needs nothing, an error if it must not. `adds`: partitions that
         are not in the transaction are added to it.
         """
         config = self._settings.current
@@ -90,22 +90,25 @@ class TransactionVerification:
         )
         give_up_ms = self._clock.mono_ms() + patience_ms
         while True:
-            guards = _begin(producer, first_sequences, adds=adds)
-            waiting = [p for p, guard in guards.items() if isinstance(guard, Verification)]
+            verifications = _begin(producer, first_sequences, adds=adds)
+            waiting = [p for p, begun in verifications.items() if isinstance(begun, Verification)]
             if not waiting:
-                return guards
+                return verifications
             names = [partition.topic_partition for partition in waiting]
             codes = await self.verify(transactional_id, *producer, names, adds=adds)
             is_busy = adds and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
             if not is_busy or self._clock.mono_ms() >= give_up_ms:
                 break
-            # The end of the last transaction is under way: sooner done than told.
+            # The last transaction is still being completed: a retry here is faster than one by the
+            # client.
             await self._clock.sleep(config.add_partitions_to_txn_retry_backoff_ms)
         for partition in waiting:
             code = codes[partition.topic_partition]
             if code is not ErrorCode.NONE:
-                guards[partition] = KafkaError(code, "refused by the transaction's coordinator")
-        return guards
+                verifications[partition] = KafkaError(
+                    code, "refused by the transaction's coordinator"
+                )
+        return verifications
 
     async def verify(
         self,
@@ -116,7 +119,7 @@ class TransactionVerification:
         *,
         adds: bool,
     ) -> Codes:
-        """What the coordinator says to each of the partitions."""
+        """The coordinator's error code for each of the partitions."""
         broker_id = self._coordinator_of(transactional_id)
         if broker_id is None:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -126,11 +129,13 @@ class TransactionVerification:
             self._waiting[broker_id].append(question)
         else:
             self._waiting[broker_id] = [question]
-            _ = self._tasks.start(self._ask(broker_id), f"verify transactions with {broker_id}")
+            _ = self._tasks.start(
+                self._send_questions(broker_id), f"verify transactions with {broker_id}"
+            )
         return await answer
 
     def _coordinator_of(self, transactional_id: str) -> int | None:
-        """The broker, if it is alive."""
+        """The coordinator's broker, if it is alive."""
         image = self._feed.image
         topic = image.topic(TRANSACTION_STATE)
         if topic is None:
@@ -141,21 +146,22 @@ class TransactionVerification:
         broker = image.brokers.get(partition.leader)
         return None if broker is None or broker.is_fenced else partition.leader
 
-    async def _ask(self, broker_id: int) -> None:
-        asked: list[_Question] = []
+    async def _send_questions(self, broker_id: int) -> None:
+        sent: list[_Question] = []
         try:
             while self._waiting[broker_id]:
-                asked, self._waiting[broker_id] = _one_each(self._waiting[broker_id])
-                await self._ask_together(broker_id, asked)
+                sent, self._waiting[broker_id] = _split_by_id(self._waiting[broker_id])
+                await self._send_request(broker_id, sent)
         finally:
-            for question in asked + self._waiting.pop(broker_id):
+            for question in sent + self._waiting.pop(broker_id):
                 question.answer_all(ErrorCode.NETWORK_EXCEPTION)
 
-    async def _ask_together(self, broker_id: int, questions: list[_Question]) -> None:
+    async def _send_request(self, broker_id: int, questions: list[_Question]) -> None:
         try:
             response = await self._peers.send(broker_id, _request(questions))
         except KafkaError:
-            # Nobody answered; what else there may be to say is for the coordinator's clients.
+            # There was no response; error codes of other kinds are for the coordinator's own
+            # clients.
             code = ErrorCode.NETWORK_EXCEPTION
         else:
             assert isinstance(response, AddPartitionsToTxnResponse)
@@ -164,7 +170,7 @@ class TransactionVerification:
                 _answer_each(questions, response)
                 return
             if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                # It is this broker that was refused, not its client.
+                # The coordinator refused this broker, not its client.
                 code = ErrorCode.INVALID_TXN_STATE
         for question in questions:
             question.answer_all(code)
@@ -173,18 +179,18 @@ class TransactionVerification:
 def _begin(
     producer: tuple[int, int], first_sequences: Mapping[Partition, int], *, adds: bool
 ) -> dict[Partition, Verification | KafkaError | None]:
-    guards: dict[Partition, Verification | KafkaError | None] = {}
+    verifications: dict[Partition, Verification | KafkaError | None] = {}
     for partition, sequence in first_sequences.items():
         try:
-            guards[partition] = partition.begin_verification(*producer, sequence, adds=adds)
+            verifications[partition] = partition.begin_verification(*producer, sequence, adds=adds)
         except KafkaError as error:
-            # Without the way it came, which leads back to this dictionary.
-            guards[partition] = error.with_traceback(None)
-    return guards
+            # Without its traceback, which refers back to this dictionary.
+            verifications[partition] = error.with_traceback(None)
+    return verifications
 
 
-def _one_each(questions: list[_Question]) -> tuple[list[_Question], list[_Question]]:
-    """A transactional id is in a request once: what else is asked of it comes with the next."""
+def _split_by_id(questions: list[_Question]) -> tuple[list[_Question], list[_Question]]:
+    """A request names a transactional id once: further questions about it wait for the next."""
     first: dict[str, _Question] = {}
     later = [q for q in questions if first.setdefault(q.transactional_id, q) is not q]
     return list(first.values()), later
@@ -215,16 +221,16 @@ def _topics(partitions: Collection[TopicPartition]) -> list[AddPartitionsToTxnTo
 
 
 def _answer_each(questions: list[_Question], response: AddPartitionsToTxnResponse) -> None:
-    found: dict[str, Codes] = {}
+    codes_by_id: dict[str, Codes] = {}
     for result in response.results_by_transaction:
-        codes = found.setdefault(result.transactional_id, {})
+        codes = codes_by_id.setdefault(result.transactional_id, {})
         for topic in result.topic_results:
             for each in topic.results_by_partition:
                 code = ErrorCode(each.partition_error_code)
                 name = TopicPartition(topic.name, each.partition_index)
                 codes[name] = _FOR_WRITERS.get(code, code)
     for question in questions:
-        codes = found.get(question.transactional_id, {})
+        codes = codes_by_id.get(question.transactional_id, {})
         question.answer_with(
             {name: codes.get(name, ErrorCode.NETWORK_EXCEPTION) for name in question.partitions}
         )

@@ -1,1 +1,1 @@
-"""What a broker answers: one module per API."""
+"""The requests that a broker's listener serves, one module per API."""

@@ -1,4 +1,6 @@
-"""DescribeAcls, CreateAcls and DeleteAcls: there is no authorizer, and Kafka's words say so."""
+"""DescribeAcls, CreateAcls and DeleteAcls: there is no authorizer, and the error messages are
+Kafka's.
+"""
 
 from collections.abc import Iterable
 
@@ -29,7 +31,9 @@ _NO_AUTHORIZER_DESCRIBED = "No Authorizer is configured on the broker"
 
 
 def handle_acls(_ctx: RequestContext, request: AclsRequest) -> AclsResponse:
-    """Raises MalformedRequestError for UNKNOWN elements, where Kafka hangs up, too."""
+    """Raises MalformedRequestError for UNKNOWN elements, where Kafka, too, closes the
+    connection.
+    """
     match request:
         case DescribeAclsRequest():
             _check_known([request])

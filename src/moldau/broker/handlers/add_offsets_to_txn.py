@@ -1,5 +1,5 @@
-"""AddOffsetsToTxn: the offsets that a group is about to commit become part of a transaction, which
-is to say its partition of __consumer_offsets. Clients of transaction version 2 do not ask.
+"""AddOffsetsToTxn: the offsets that a group is about to commit become part of a transaction, that
+is, its partition of __consumer_offsets does. Clients of transaction version 2 do not send it.
 """
 
 from moldau.broker.server.context import RequestContext

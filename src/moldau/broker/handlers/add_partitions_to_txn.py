@@ -1,7 +1,7 @@
 """AddPartitionsToTxn: partitions become part of a producer's transaction. Versions 0 to 3 come from
-clients, for one transaction; 4 and 5 from brokers, for many, and may only ask whether they are.
+clients, for one transaction; 4 and 5 from brokers, for many, and may only verify that they are.
 
-One partition that cannot be added keeps all others of its transaction from being added.
+If one partition cannot be added, none of its transaction's partitions are.
 """
 
 import asyncio
@@ -30,36 +30,39 @@ async def handle_add_partitions_to_txn(
     ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
     if ctx.version < ADD_PARTITIONS_BY_BROKERS:
-        asked = AddPartitionsToTxnTransaction(
+        transaction = AddPartitionsToTxnTransaction(
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        codes = await _codes(ctx, asked)
+        codes = await _codes(ctx, transaction)
         by_topic = await ctx.work(_by_topic, codes)
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=by_topic)
-    # All at once: they have nothing to do with each other, and wait for the same disk.
+    # All at once: they are independent, and wait for the same disk.
     outcomes = await asyncio.gather(*(_codes(ctx, each) for each in request.transactions))
     results = await ctx.work(_by_transaction, request.transactions, outcomes)
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
-async def _codes(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> Codes:
-    named = await ctx.work(_named, asked)
+async def _codes(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Codes:
+    named = await ctx.work(_named, transaction)
     codes = await slices_of(lambda each: _refusal(ctx, *each), named)
     refused, is_refused = await ctx.work(_all_or_none, named, codes)
     if is_refused:
         return refused
     transactions = ctx.broker.transactions
-    if asked.verify_only:
+    if transaction.verify_only:
         return transactions.verify_partitions(
-            asked.transactional_id, asked.producer_id, asked.producer_epoch, refused
+            transaction.transactional_id,
+            transaction.producer_id,
+            transaction.producer_epoch,
+            refused,
         )
     code = await transactions.add_partitions(
-        asked.transactional_id,
-        asked.producer_id,
-        asked.producer_epoch,
+        transaction.transactional_id,
+        transaction.producer_id,
+        transaction.producer_epoch,
         refused,
         transaction_version=(BUMPS_EPOCH_FROM if ctx.version >= ADD_PARTITIONS_BY_BROKERS else 0),
     )
@@ -68,22 +71,22 @@ async def _codes(ctx: RequestContext, asked: AddPartitionsToTxnTransaction) -> C
     return dict.fromkeys(refused, code)
 
 
-def _named(asked: AddPartitionsToTxnTransaction) -> list[TopicPartition]:
+def _named(transaction: AddPartitionsToTxnTransaction) -> list[TopicPartition]:
     return list(
         dict.fromkeys(
             TopicPartition(topic.name, index)
-            for topic in asked.topics
+            for topic in transaction.topics
             for index in topic.partitions
         )
     )
 
 
 def _all_or_none(named: list[TopicPartition], codes: list[ErrorCode]) -> tuple[Codes, bool]:
-    """With True: none are added, and this is what is said about them."""
+    """Returns the codes and True if no partition is added."""
     if not any(codes):
         return dict(zip(named, codes, strict=True)), False
-    told = (code or ErrorCode.OPERATION_NOT_ATTEMPTED for code in codes)
-    return dict(zip(named, told, strict=True)), True
+    reported = (code or ErrorCode.OPERATION_NOT_ATTEMPTED for code in codes)
+    return dict(zip(named, reported, strict=True)), True
 
 
 def _refusal(ctx: RequestContext, topic_name: str, index: int) -> ErrorCode:
@@ -97,13 +100,13 @@ def _refusal(ctx: RequestContext, topic_name: str, index: int) -> ErrorCode:
 
 
 def _by_transaction(
-    asked: list[AddPartitionsToTxnTransaction], outcomes: list[Codes]
+    transaction: list[AddPartitionsToTxnTransaction], outcomes: list[Codes]
 ) -> list[AddPartitionsToTxnResult]:
     return [
         AddPartitionsToTxnResult(
             transactional_id=each.transactional_id, topic_results=_by_topic(codes)
         )
-        for each, codes in zip(asked, outcomes, strict=True)
+        for each, codes in zip(transaction, outcomes, strict=True)
     ]
 
 

@@ -1,6 +1,6 @@
-"""AlterConfigs: the settings of a resource are replaced by those that are named."""
+"""AlterConfigs: the settings in the request replace all settings of a resource."""
 
-from moldau.broker.cluster.config_requests import Outcome, ResourceChange, judged
+from moldau.broker.cluster.config_requests import Outcome, ResourceChange, local_outcomes
 from moldau.broker.server.context import RequestContext
 from moldau.config.alter import Change
 from moldau.protocol.error_codes import ErrorCode
@@ -15,8 +15,8 @@ from moldau.protocol.messages.alter_configs import (
 async def handle_alter_configs(
     ctx: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
-    asked = await ctx.work(_changes, request)
-    outcomes = await judged(ctx.broker, asked, validate_only=request.validate_only)
+    changes = await ctx.work(_changes, request)
+    outcomes = await local_outcomes(ctx.broker, changes, validate_only=request.validate_only)
     left = [r for r, known in zip(request.resources, outcomes, strict=True) if known is None]
     decided: list[AlterConfigsResourceResponse] = []
     if left:
@@ -32,15 +32,15 @@ def _response(
     outcomes: list[Outcome | None],
     decided: list[AlterConfigsResourceResponse],
 ) -> AlterConfigsResponse:
-    """`decided`: what the controller says about those without an outcome."""
-    told = {
+    """`decided`: the controller's results for the resources without an outcome."""
+    by_resource = {
         (each.resource_type, each.resource_name): Outcome(each.error_code, each.error_message)
         for each in decided
     }
     responses = []
     for resource, known in zip(request.resources, outcomes, strict=True):
         key = (resource.resource_type, resource.resource_name)
-        code, message = known or told.get(key, Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
+        code, message = known or by_resource.get(key, Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
         responses.append(
             AlterConfigsResourceResponse(
                 error_code=code,

@@ -1,5 +1,5 @@
 """AlterReplicaLogDirs (versions 1 and 2): moves replicas of this node to other log directories. The
-answer means that a move has begun; DescribeLogDirs shows how far it is.
+response means that a move has begun; DescribeLogDirs shows its progress.
 """
 
 from collections.abc import Awaitable
@@ -22,7 +22,7 @@ def handle_alter_replica_log_dirs(
     ctx: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse | Awaitable[AlterReplicaLogDirsResponse]:
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
-    asked = (
+    requested = (
         (TopicPartition(topic.name, index), directory.path)
         for directory in request.dirs
         for topic in directory.topics
@@ -41,7 +41,7 @@ def handle_alter_replica_log_dirs(
         )
 
     return in_slices(
-        move, asked, lambda _: AlterReplicaLogDirsResponse(results=list(results.values()))
+        move, requested, lambda _: AlterReplicaLogDirsResponse(results=list(results.values()))
     )
 
 
@@ -50,7 +50,7 @@ def _move(ctx: RequestContext, name: TopicPartition, path: str) -> ErrorCode:
     try:
         replicas.move(name, Path(path))
     except KafkaError as error:
-        # This request's older name for it is kept for clients that know no other.
+        # Clients of this request may know only the older name of this error.
         if error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             return ErrorCode.REPLICA_NOT_AVAILABLE
         return error.code

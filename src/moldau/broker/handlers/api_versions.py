@@ -1,5 +1,5 @@
-"""ApiVersions: what this listener serves, and the features of the cluster. The first request of
-every client, so it must be answered whatever the client's age.
+"""ApiVersions: the APIs that this listener serves, and the features of the cluster. The first
+request of every client, so it must be answered for clients of any age.
 """
 
 import re
@@ -59,7 +59,7 @@ def _answer(
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
             for name, (lowest, highest) in supported_features(broker.config).items()
-            # Older Java clients fail over a level 0 (KAFKA-17492).
+            # Older Java clients fail on a level of 0 (KAFKA-17492).
             if lowest > 0 or version >= _LEVEL_ZERO_FROM
         ],
         finalized_features_epoch=image.offset,

@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members go, with their offsets."""
+"""DeleteGroups: deletes groups without members, and their offsets."""
 
 from moldau.broker.server.context import RequestContext
 from moldau.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -7,5 +7,5 @@ from moldau.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGr
 async def handle_delete_groups(
     ctx: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse:
-    asked = dict.fromkeys(request.groups_names)
-    return DeleteGroupsResponse(results=await ctx.broker.groups.delete_groups(asked))
+    group_ids = dict.fromkeys(request.groups_names)
+    return DeleteGroupsResponse(results=await ctx.broker.groups.delete_groups(group_ids))

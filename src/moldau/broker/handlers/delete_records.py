@@ -1,6 +1,7 @@
-"""DeleteRecords (versions 0 to 2): moves the start of logs. What is acknowledged survives a crash.
+"""DeleteRecords (versions 0 to 2): moves the start of logs. An acknowledged deletion survives a
+crash.
 
-Not waited for: followers. They delete when they next hear of the leader's start.
+The response does not wait for followers, which delete at their next fetch.
 """
 
 from moldau.broker.server.context import RequestContext
@@ -25,37 +26,37 @@ NO_LOW_WATERMARK = -1
 async def handle_delete_records(
     ctx: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    wanted: dict[Log, int] = {}
+    targets: dict[Log, int] = {}
     refused: dict[TopicPartition, KafkaError] = {}
 
-    def look_at(part: tuple[str, DeleteRecordsPartition]) -> None:
-        topic, asked = part
+    def check(part: tuple[str, DeleteRecordsPartition]) -> None:
+        topic, requested = part
         try:
-            log, offset = _wanted(ctx, topic, asked)
-            # The furthest counts if a partition is named twice.
-            wanted[log] = max(offset, wanted.get(log, 0))
+            log, offset = _target(ctx, topic, requested)
+            # The highest offset counts if a partition is named twice.
+            targets[log] = max(offset, targets.get(log, 0))
         except KafkaError as error:
-            # Without the way it came, which leads back to this dictionary.
-            refused[TopicPartition(topic, asked.partition_index)] = error.with_traceback(None)
+            # Without its traceback, which refers back to this dictionary.
+            refused[TopicPartition(topic, requested.partition_index)] = error.with_traceback(None)
 
     looked = in_slices(
-        look_at,
-        ((topic.name, asked) for topic in request.topics for asked in topic.partitions),
+        check,
+        ((topic.name, requested) for topic in request.topics for requested in topic.partitions),
         lambda _: None,
     )
     if looked is not None:
         await looked
-    return await _delete(ctx, request, wanted, refused)
+    return await _delete(ctx, request, targets, refused)
 
 
 async def _delete(
     ctx: RequestContext,
     request: DeleteRecordsRequest,
-    wanted: dict[Log, int],
+    targets: dict[Log, int],
     refused: dict[TopicPartition, KafkaError],
 ) -> DeleteRecordsResponse:
     results: dict[TopicPartition, int | KafkaError] = {**refused}
-    for log, outcome in (await ctx.broker.replicas.delete_records(wanted)).items():
+    for log, outcome in (await ctx.broker.replicas.delete_records(targets)).items():
         results[log.topic_partition] = outcome
     return DeleteRecordsResponse(
         topics=[
@@ -71,13 +72,13 @@ async def _delete(
     )
 
 
-def _wanted(ctx: RequestContext, topic: str, asked: DeleteRecordsPartition) -> tuple[Log, int]:
-    log = ctx.broker.replicas.lookup(topic, asked.partition_index).log
+def _target(ctx: RequestContext, topic: str, requested: DeleteRecordsPartition) -> tuple[Log, int]:
+    log = ctx.broker.replicas.lookup(topic, requested.partition_index).log
     if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is not for clients")
     if log.config.compacts and not log.config.deletes:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{topic} is compacted, not deleted")
-    offset = log.high_watermark if asked.offset == TO_HIGH_WATERMARK else asked.offset
+    offset = log.high_watermark if requested.offset == TO_HIGH_WATERMARK else requested.offset
     if offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}")
     return log, offset

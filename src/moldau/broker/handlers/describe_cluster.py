@@ -1,4 +1,4 @@
-"""DescribeCluster on a broker's listener: the brokers, as seen through it."""
+"""DescribeCluster on a broker's listener: the brokers and their endpoints there."""
 
 from moldau.broker.cluster.cluster_view import (
     BROKERS,
@@ -28,7 +28,7 @@ def handle_describe_cluster(
             host=endpoint.host,
             port=endpoint.port,
             rack=broker.rack,
-            # Versions that cannot ask for fenced brokers cannot be told of them either.
+            # Versions that cannot request fenced brokers cannot report them either.
             is_fenced=broker.is_fenced,
         )
         for broker, endpoint in view.brokers(with_fenced=request.include_fenced_brokers)

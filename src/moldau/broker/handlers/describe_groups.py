@@ -1,5 +1,6 @@
 """DescribeGroups: classic groups with their members. As in Kafka a group is answered as often as it
-is named; it is looked at once, and what would be too much together is refused before it is written.
+is named; it is described once, and a response that would be too large is refused before it is
+encoded.
 """
 
 from collections import Counter
@@ -41,9 +42,9 @@ def handle_describe_groups(
 
 
 def _repeated(
-    described: list[DescribedGroup], asked: list[str], version: int
+    described: list[DescribedGroup], group_ids: list[str], version: int
 ) -> list[DescribedGroup]:
-    times = Counter(asked)
+    times = Counter(group_ids)
     size = sum(
         times[group.group_id] * len(encode(DescribeGroupsResponse(groups=[group]), version))
         for group in described
@@ -53,4 +54,4 @@ def _repeated(
         detail = f"The answer to DESCRIBE_GROUPS would be {size} bytes: name groups once."
         raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
     by_id = {group.group_id: group for group in described}
-    return [by_id[group_id] for group_id in asked]
+    return [by_id[group_id] for group_id in group_ids]

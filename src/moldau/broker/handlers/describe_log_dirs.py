@@ -1,4 +1,4 @@
-"""DescribeLogDirs (versions 1 to 5): the log directories of this node and what is in them."""
+"""DescribeLogDirs (versions 1 to 5): the log directories of this node and their contents."""
 
 import shutil
 from collections.abc import Container
@@ -24,9 +24,9 @@ UNKNOWN_LAG = -1
 async def handle_describe_log_dirs(
     ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    wanted = await ctx.work(_wanted, request)
+    selected = await ctx.work(_selected, request)
     store = ctx.broker.replicas.store
-    results = [await _describe(ctx, logs, wanted) for logs in list(store.logs)]
+    results = [await _describe(ctx, logs, selected) for logs in list(store.logs)]
     results += [
         DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(path))
         for path in store.unavailable
@@ -34,8 +34,8 @@ async def handle_describe_log_dirs(
     return DescribeLogDirsResponse(results=[*results])
 
 
-def _wanted(request: DescribeLogDirsRequest) -> Container[TopicPartition] | None:
-    """None: all."""
+def _selected(request: DescribeLogDirsRequest) -> Container[TopicPartition] | None:
+    """None selects all partitions."""
     if request.topics is None:
         return None
     return {
@@ -44,7 +44,7 @@ def _wanted(request: DescribeLogDirsRequest) -> Container[TopicPartition] | None
 
 
 async def _describe(
-    ctx: RequestContext, logs: Logs, wanted: Container[TopicPartition] | None
+    ctx: RequestContext, logs: Logs, selected: Container[TopicPartition] | None
 ) -> DescribeLogDirsResult:
     path = logs.directory.path
     try:
@@ -57,7 +57,7 @@ async def _describe(
     slices = Slices()
     for log in [*logs.by_partition.values(), *logs.futures.values()]:
         name = log.topic_partition
-        if wanted is None or name in wanted:
+        if selected is None or name in selected:
             topic = topics.setdefault(name.topic, DescribeLogDirsTopic(name=name.topic))
             topic.partitions.append(_sizes(ctx, log, is_future=log is logs.futures.get(name)))
         if slices.is_over:

@@ -1,5 +1,6 @@
-"""DescribeProducers (version 0): the producers, idempotent or transactional, of partitions. One
-that is named again is answered once: Kafka answers it again, however many producers it has.
+"""DescribeProducers (version 0): the idempotent and transactional producers of partitions. A
+partition that is named several times is answered once; Kafka repeats it, however many producers
+it has.
 """
 
 from collections.abc import Awaitable
@@ -37,25 +38,25 @@ async def _describe_many(
 def _named(
     request: DescribeProducersRequest,
 ) -> tuple[dict[str, TopicResponse], dict[TopicPartition, None]]:
-    """Topics with their answers, and partitions."""
+    """Topics with their responses, and the named partitions."""
     topics = {topic.name: TopicResponse(name=topic.name, partitions=[]) for topic in request.topics}
-    asked = dict.fromkeys(
+    named = dict.fromkeys(
         TopicPartition(topic.name, index)
         for topic in request.topics
         for index in topic.partition_indexes
     )
-    return topics, asked
+    return topics, named
 
 
 def _described(
-    ctx: RequestContext, topics: dict[str, TopicResponse], asked: dict[TopicPartition, None]
+    ctx: RequestContext, topics: dict[str, TopicResponse], named: dict[TopicPartition, None]
 ) -> DescribeProducersResponse | Awaitable[DescribeProducersResponse]:
 
     def answer(partition: TopicPartition) -> None:
         topics[partition.topic].partitions.append(_producers(ctx, *partition))
 
     return in_slices(
-        answer, asked, lambda _: DescribeProducersResponse(topics=list(topics.values()))
+        answer, named, lambda _: DescribeProducersResponse(topics=list(topics.values()))
     )
 
 
@@ -69,7 +70,7 @@ def _producers(ctx: RequestContext, topic: str, index: int) -> PartitionResponse
         producers = ctx.broker.replicas.lookup(topic, index).log.producers
     except KafkaError as error:
         answer.error_code = error.code
-        # Kafka has words for topics that do not exist, and none for partitions of others.
+        # Kafka has a message for topics that do not exist, and none for other topics' partitions.
         if ctx.broker.image.topic(topic) is None:
             answer.error_message = "This server does not host this topic-partition."
         return answer

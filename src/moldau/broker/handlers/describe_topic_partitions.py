@@ -1,5 +1,5 @@
-"""DescribeTopicPartitions: topics in the order of their names, so many partitions at a time; the
-cursor of an answer says where the next one goes on.
+"""DescribeTopicPartitions: topics in the order of their names, a limited number of partitions at a
+time; the cursor of a response says where the next one continues.
 """
 
 from moldau.broker.cluster.cluster_view import ClusterView, authorized_operations
@@ -59,11 +59,11 @@ async def handle_describe_topic_partitions(
 def _names(
     image: MetadataImage, request: DescribeTopicPartitionsRequest, first_name: str
 ) -> list[str]:
-    """From the first one on. Python orders strings as Java does for every name that a topic may
-    have.
+    """The names from `first_name` on. Python orders strings as Java does for every valid topic
+    name.
     """
-    wanted = {topic.name for topic in request.topics} if request.topics else image.topics
-    return sorted(name for name in wanted if name >= first_name)
+    selected = {topic.name for topic in request.topics} if request.topics else image.topics
+    return sorted(name for name in selected if name >= first_name)
 
 
 def _check_cursor(names: list[str], first_name: str, index: int, *, wants_all: bool) -> None:

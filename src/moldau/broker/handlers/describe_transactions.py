@@ -1,5 +1,5 @@
-"""DescribeTransactions (version 0): what transactional ids are doing. One that is named again is
-answered once: Kafka answers it again, however many partitions it has.
+"""DescribeTransactions (version 0): the state of transactional ids. An id that is named several
+times is answered once; Kafka repeats it, however many partitions it has.
 """
 
 from collections.abc import Awaitable
@@ -33,9 +33,9 @@ def _described(ctx: RequestContext, transactional_id: str) -> DescribedState:
     try:
         if transactional_id:
             shard = ctx.broker.transactions.shard_of(transactional_id)
-            found = shard.transactions.get(transactional_id)
-            if found is not None and found.state is not TransactionState.DEAD:
-                return describe_transaction(found)
+            transaction = shard.transactions.get(transactional_id)
+            if transaction is not None and transaction.state is not TransactionState.DEAD:
+                return describe_transaction(transaction)
         else:
             code = ErrorCode.INVALID_REQUEST
     except KafkaError as error:

@@ -1,5 +1,5 @@
-"""EndTxn: a producer commits or aborts its transaction. From version 5 on it goes on with the
-producer id and epoch of the answer.
+"""EndTxn: a producer commits or aborts its transaction. From version 5 on it continues with the
+producer id and epoch of the response.
 """
 
 from moldau.broker.server.context import RequestContext

@@ -1,6 +1,6 @@
-"""Fetch (versions 4 to 18): slices of segments, without looking into them. A fetch that finds too
-little waits, knowing only how many bytes are missing, until they are there or its time is up. What
-the page cache holds is answered at once; threads read the rest.
+"""Fetch (versions 4 to 18): slices of segments, without parsing them. A fetch that finds too little
+waits until the missing bytes have arrived or its time is up. Data in the page cache is answered
+at once; threads read the rest.
 
 Not served: reading from the closest replica (rack id); every client reads from the leader.
 """
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from moldau.broker.records.cold_reads import ATTEMPTS_MAX, changes_too_fast
 from moldau.broker.records.fetch_answers import diverging_epoch, fill, leader_endpoints
 from moldau.broker.records.fetch_sessions import (
-    Asked,
     FullFetch,
     IncrementalFetch,
     PartitionKey,
-    asked_in,
+    RequestedPartition,
+    requested_in,
 )
 from moldau.broker.records.waiting_fetch import Attempt, Cold, WaitingFetch, finish
 from moldau.broker.replicas.partition import Partition
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 WAIT_MS_MAX = 300_000
 FEW_PARTITIONS = 8
-"""They take less than a slice of time, unless they come from the disk."""
+"""So few partitions take less than a slice of time, unless they are read from the disk."""
 LEADER_HINTS_SINCE_VERSION = 16
 REPLICA_STATE_SINCE_VERSION = 15
 STORAGE_ERRORS_SINCE_VERSION = 6
@@ -58,13 +58,15 @@ def handle_fetch(
 
 
 async def _fetch_many(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
-    """Thousands of partitions."""
-    outcome = _begin(ctx, request, await ctx.work(asked_in, request))
+    """Handles a fetch of thousands of partitions."""
+    outcome = _begin(ctx, request, await ctx.work(requested_in, request))
     return outcome if isinstance(outcome, FetchResponse) else await outcome
 
 
 def _begin(
-    ctx: RequestContext, request: FetchRequest, asked: dict[PartitionKey, Asked] | None
+    ctx: RequestContext,
+    request: FetchRequest,
+    requested: dict[PartitionKey, RequestedPartition] | None,
 ) -> FetchResponse | Awaitable[FetchResponse]:
     replica_id = request.replica_id
     if ctx.version >= REPLICA_STATE_SINCE_VERSION:
@@ -73,7 +75,7 @@ def _begin(
         named = ctx.broker.fetch_sessions.begin(
             request,
             ctx.version,
-            asked,
+            requested,
             is_follower=replica_id >= 0,
             now_ms=ctx.broker.clock.mono_ms(),
         )
@@ -111,33 +113,33 @@ class Fetch:
         self.ctx = ctx
         self._request = request
         self._named = named
-        self._asked = named.asked
+        self._requested = named.requested
         self._replica_id = replica_id
         self._refusal = _refusal(ctx, request, replica_id)
         self._isolation = Isolation.LOG_END
         if replica_id < 0:
             self._isolation = _ISOLATIONS.get(request.isolation_level, Isolation.HIGH_WATERMARK)
-        # Others have their turns between many partitions.
-        is_sent_at_once = len(self._asked) <= FEW_PARTITIONS and not ctx.peer.is_answered_later
+        # Other tasks run between many partitions.
+        is_sent_at_once = len(self._requested) <= FEW_PARTITIONS and not ctx.peer.is_answered_later
         sends_files = ctx.peer.takes_files and is_sent_at_once
         self._reads = ctx.broker.replicas.cold_reads.reads(sends_files=sends_files)
-        self._results: list[PartitionData | None] = [None] * len(self._asked)
+        self._results: list[PartitionData | None] = [None] * len(self._requested)
         self._found: dict[int, FoundBatches] = {}
-        """By place: what there is to read. It may be stale once others had their turn."""
+        """By partition: what there is to read. It may be stale once other tasks have run."""
         self._logs: dict[int, Log] = {}
         self._is_stale = False
         self._bytes_found = self._max_bytes = self._min_bytes = 0
         self._bytes_read = self._held_bytes = 0
         self.has_room = True
-        """In the node's memory, for records."""
+        """Whether the node's memory has room for records."""
         self._topics: list[FetchableTopicResponse] = []
-        self._got_records: list[Asked] = []
-        self._is_urgent = not self._asked
-        """There is an error or something else to tell that does not wait for bytes."""
-        self.places: dict[Partition, int] = {}
-        """Of those that were looked at without an error."""
+        self._got_records: list[RequestedPartition] = []
+        self._is_urgent = not self._requested
+        """There is an error or another change to report that does not wait for bytes."""
+        self.indexes: dict[Partition, int] = {}
+        """Partitions that were checked without an error."""
         self.full: set[Partition] = set()
-        """They have more than may be answered."""
+        """Partitions with more data than fits into the response."""
 
     @property
     def isolation(self) -> Isolation:
@@ -145,40 +147,40 @@ class Fetch:
 
     @property
     def missing_bytes(self) -> int:
-        """None are missing if there is something to tell."""
+        """None are missing if there is something to report."""
         return 0 if self._is_urgent else max(self._min_bytes - self._bytes_found, 0)
 
     def attempt(self, moved: Iterable[Partition] | None = None, *, is_last: bool) -> Attempt:
-        """Find what there is, and if it is enough, or this is the last attempt, read it: as much as
-        the limits allow. The first batch of all comes whatever its size, if there is room for any.
-        After the first attempt only what `moved` or had something is looked at; the rest has not
-        changed.
+        """Finds what there is, and if it is enough, or this is the last attempt, reads as much as
+        the limits allow. The first batch of all is returned regardless of its size, if there is
+        room for any. After the first attempt only partitions that `moved` or had something are
+        checked; the rest has not changed.
         """
         if not self.has_room and moved is not None:
             # They had more than fitted, which was nothing.
             moved = {*moved, *self.full}
         self._find_room()
-        places: Sequence[int] = range(len(self._asked))
+        indexes: Sequence[int] = range(len(self._requested))
         if moved is not None:
-            places = sorted({*map(self.places.__getitem__, moved), *self._found})
+            indexes = sorted({*map(self.indexes.__getitem__, moved), *self._found})
         self._found = {}
         self._bytes_found = self._bytes_read = 0
         self._is_stale = False
-        if len(places) > FEW_PARTITIONS:
-            return (yield from self._attempt_many(places, is_last=is_last))
-        for place in places:
-            if (cold := self._find(place)) is not None:
-                yield from self._look(place, cold)
+        if len(indexes) > FEW_PARTITIONS:
+            return (yield from self._attempt_many(indexes, is_last=is_last))
+        for index in indexes:
+            if (cold := self._find(index)) is not None:
+                yield from self._find_loaded(index, cold)
         if not is_last and self.missing_bytes:
             self._reads.forget()
             return None
-        for place in list(self._found):
-            cold = None if self._is_stale else self._take(place)
+        for index in list(self._found):
+            cold = None if self._is_stale else self._take(index)
             if self._is_stale:
-                yield from self._read_found(place, cold)
+                yield from self._read_found(index, cold)
                 break
         self._reads.forget()
-        self._tell(self._asked, self._results)
+        self._add_results(self._requested, self._results)
         if moved is not None or self._is_stale or self.ctx.is_large:
             # Otherwise it is sent in this very turn.
             self._hold_until_sent()
@@ -191,29 +193,31 @@ class Fetch:
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes, room)
         self._min_bytes = min(request.min_bytes, self._max_bytes if self.has_room else 1)
 
-    def _attempt_many(self, places: Sequence[int], *, is_last: bool) -> Attempt:
-        """As long as it is not known that there is enough, nothing is read. From then on each is
-        read where it is found, before it can change.
+    def _attempt_many(self, indexes: Sequence[int], *, is_last: bool) -> Attempt:
+        """Nothing is read until the attempt knows that there is enough. From then on each partition
+        is read when it is found, before it can change.
         """
         slices = Slices()
         try:
-            for place in places:
-                yield from self._look(place)
-                if place in self._found and (is_last or not self.missing_bytes):
-                    yield from self._read(place, is_fresh=True)
+            for index in indexes:
+                yield from self._find_loaded(index)
+                if index in self._found and (is_last or not self.missing_bytes):
+                    yield from self._read(index, is_fresh=True)
                 if self._bytes_read == self._bytes_found:
-                    # Or every read would look through what was read before.
+                    # Otherwise every read would search the reads before it.
                     self._reads.forget()
                 if slices.is_over:
                     yield from self._others_first(slices)
             if not is_last and self.missing_bytes:
                 return None
-            for place in list(self._found):
-                yield from self._read(place)
+            for index in list(self._found):
+                yield from self._read(index)
                 if slices.is_over:
                     yield from self._others_first(slices)
-            for place in range(len(self._asked)):
-                self._tell(self._asked[place : place + 1], self._results[place : place + 1])
+            for index in range(len(self._requested)):
+                self._add_results(
+                    self._requested[index : index + 1], self._results[index : index + 1]
+                )
                 if slices.is_over:
                     yield from self._others_first(slices)
             self._hold_until_sent()
@@ -223,7 +227,9 @@ class Fetch:
             self._hold(0)
 
     def _others_first(self, slices: Slices) -> Generator[Cold, None, None]:
-        """What was found may change meanwhile; what was read is an answer that nobody has taken."""
+        """What was found may change meanwhile; what was read is a response that no client has
+        received.
+        """
         self._is_stale = True
         self._hold(self._bytes_read)
         yield None
@@ -235,8 +241,8 @@ class Fetch:
             self.ctx.broker.budget.hold_answers(change)
 
     def _hold_until_sent(self) -> None:
-        """Many may be read for in one turn: each must know of the others before their connections
-        count what their clients have not taken.
+        """Many fetches may be read in one turn: each must see the others' memory before their
+        connections count it as unsent.
         """
         size_bytes = self._bytes_found
         if size_bytes > SMALL_BYTES:
@@ -244,66 +250,66 @@ class Fetch:
             hold(size_bytes)
             asyncio.get_running_loop().call_soon(hold, -size_bytes)
 
-    def _look(self, place: int, cold: Cold = None) -> Generator[Cold, None, None]:
-        """Find what there is of one partition, once threads have loaded what is missing for it."""
+    def _find_loaded(self, index: int, cold: Cold = None) -> Generator[Cold, None, None]:
+        """Finds what one partition has, once threads have loaded what the page cache lacks."""
         for _ in range(ATTEMPTS_MAX):
             if cold is not None:
                 try:
                     yield cold
                 except KafkaError as error:
-                    self._refuse(place, error)
+                    self._refuse(index, error)
                     return
-            cold = self._find(place)
+            cold = self._find(index)
             if cold is None:
                 return
-        self._refuse(place, changes_too_fast(self._asked[place].topic))
+        self._refuse(index, changes_too_fast(self._requested[index].topic))
 
-    def _find(self, place: int) -> Cold:
-        """Find what there is of one partition, without reading it."""
+    def _find(self, index: int) -> Cold:
+        """Finds what one partition has, without reading it."""
         partition: Partition | None = None
         try:
             if self._refusal is not None:
                 raise self._refusal
-            partition = self._partition(self._asked[place])
-            self._results[place] = self._look_into(partition, place)
-            self.places[partition] = place
+            partition = self._partition(self._requested[index])
+            self._results[index] = self._find_in(partition, index)
+            self.indexes[partition] = index
         except KafkaError as error:
-            self._refuse(place, error)
+            self._refuse(index, error)
         except NotCachedError as cold:
             assert partition is not None
             self._is_stale = True
             return partition.log, cold
         return None
 
-    def _look_into(self, partition: Partition, place: int) -> PartitionData | None:
-        """None if there is nothing that the client does not know."""
-        asked, log = self._asked[place], partition.log
-        wanted = asked.request
-        high_watermark, offset = log.high_watermark, wanted.fetch_offset
+    def _find_in(self, partition: Partition, index: int) -> PartitionData | None:
+        """Returns None if there is nothing that the client does not know."""
+        requested, log = self._requested[index], partition.log
+        request = requested.request
+        high_watermark, offset = log.high_watermark, request.fetch_offset
         if (
             self._named.leaves_out_quiet_ones
-            and offset == high_watermark == asked.high_watermark
-            and log.log_start_offset == asked.log_start_offset <= offset
-            and wanted.last_fetched_epoch < 0
+            and offset == high_watermark == requested.high_watermark
+            and log.log_start_offset == requested.log_start_offset <= offset
+            and request.last_fetched_epoch < 0
             and self._replica_id < 0
         ):
             return None
         answer = PartitionData(
-            partition_index=wanted.partition,
+            partition_index=request.partition,
             high_watermark=high_watermark,
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
             records=b"",
             aborted_transactions=None,
         )
-        if wanted.last_fetched_epoch >= 0:
-            diverging = diverging_epoch(log, wanted)
+        if request.last_fetched_epoch >= 0:
+            diverging = diverging_epoch(log, request)
             if diverging is not None:
                 answer.diverging_epoch = diverging
                 self._is_urgent = True
                 return answer
-        max_bytes = min(wanted.partition_max_bytes, max(self._max_bytes - self._bytes_found, 0))
-        # Any record is enough: then what is found is answered.
+        max_bytes = min(request.partition_max_bytes, max(self._max_bytes - self._bytes_found, 0))
+        # Any record is enough: then the response contains what is found.
         is_sure = self._min_bytes - self._bytes_found <= 1
         self._reads.next_log(max_bytes, is_sure=is_sure)
         found = log.find(
@@ -318,25 +324,25 @@ class Fetch:
             answer.high_watermark = log.high_watermark
         (self.full.discard if found.is_all else self.full.add)(partition)
         if size_bytes := found.size_bytes:
-            if is_sure and len(self._asked) == 1:
-                # Nothing else can make it wait.
+            if is_sure and len(self._requested) == 1:
+                # No other partition can make it wait.
                 fill(answer, log.take(found, self._reads))
                 self._bytes_read += size_bytes
             else:
-                self._found[place] = found
-                self._logs[place] = log
+                self._found[index] = found
+                self._logs[index] = log
             self._bytes_found += size_bytes
         elif self._isolation is Isolation.COMMITTED:
             answer.aborted_transactions = []
         return answer
 
     def _read(
-        self, place: int, cold: Cold = None, *, is_fresh: bool = False
+        self, index: int, cold: Cold = None, *, is_fresh: bool = False
     ) -> Generator[Cold, None, None]:
-        """Read what was found of one partition, once threads have loaded what is missing for it.
-        `is_fresh`: it was found in this turn.
+        """Reads what was found in one partition, once threads have loaded what the page cache
+        lacks. `is_fresh`: it was found in this turn.
         """
-        answer = self._results[place]
+        answer = self._results[index]
         if answer is not None and answer.records:
             return
         for _ in range(ATTEMPTS_MAX):
@@ -344,20 +350,20 @@ class Fetch:
                 try:
                     yield cold
                 except KafkaError as error:
-                    self._refuse_found(place, error)
+                    self._refuse_found(index, error)
                     return
             if self._is_stale and not is_fresh:
-                before = self._found.pop(place, None)
+                before = self._found.pop(index, None)
                 self._bytes_found -= before.size_bytes if before is not None else 0
-                yield from self._look(place)
+                yield from self._find_loaded(index)
             is_fresh = False
-            cold = self._take(place)
+            cold = self._take(index)
             if cold is None:
                 return
-        self._refuse_found(place, changes_too_fast(self._asked[place].topic))
+        self._refuse_found(index, changes_too_fast(self._requested[index].topic))
 
-    def _read_found(self, place: int, cold: Cold) -> Generator[Cold, None, None]:
-        """Read all that was found, and some of it comes from the disk. Meanwhile what views show
+    def _read_found(self, index: int, cold: Cold) -> Generator[Cold, None, None]:
+        """Reads everything that was found, some of it from the disk. Meanwhile the memory of views
         may leave the page cache, or change: everything is copied.
         """
         self._reads.send_no_files()
@@ -366,53 +372,55 @@ class Fetch:
             if answer is not None and view_of(answer.records) is not None:
                 answer.records = b""
                 self._bytes_read -= found.size_bytes
-        yield from self._read(place, cold)
+        yield from self._read(index, cold)
         for each in list(self._found):
             yield from self._read(each)
 
-    def _take(self, place: int) -> Cold:
-        """Read what was found of one partition, if anything was."""
-        answer, found = self._results[place], self._found.get(place)
+    def _take(self, index: int) -> Cold:
+        """Reads what was found in one partition, if anything was."""
+        answer, found = self._results[index], self._found.get(index)
         if answer is None or found is None:
             return None
-        log = self._logs[place]
+        log = self._logs[index]
         try:
             result = log.take(found, self._reads)
         except NotCachedError as cold:
             self._is_stale = True
             return log, cold
         except KafkaError as error:
-            self._refuse_found(place, error)
+            self._refuse_found(index, error)
             return None
         fill(answer, result)
         self._bytes_read += found.size_bytes
         return None
 
-    def _partition(self, asked: Asked) -> Partition:
-        name = asked.topic
+    def _partition(self, requested: RequestedPartition) -> Partition:
+        name = requested.topic
         if self.ctx.version >= FETCH_TOPIC_IDS:
-            known = self.ctx.broker.image.topic_name(asked.topic_id)
+            known = self.ctx.broker.image.topic_name(requested.topic_id)
             if known is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             name = known
-        wanted = asked.request
-        return self.ctx.broker.replicas.lookup(name, wanted.partition, wanted.current_leader_epoch)
+        request = requested.request
+        return self.ctx.broker.replicas.lookup(
+            name, request.partition, request.current_leader_epoch
+        )
 
-    def _refuse_found(self, place: int, error: KafkaError) -> None:
-        self._bytes_found -= self._found.pop(place).size_bytes
-        self._refuse(place, error)
+    def _refuse_found(self, index: int, error: KafkaError) -> None:
+        self._bytes_found -= self._found.pop(index).size_bytes
+        self._refuse(index, error)
 
-    def _refuse(self, place: int, error: KafkaError) -> None:
+    def _refuse(self, index: int, error: KafkaError) -> None:
         self._is_urgent = True
         code = error.code
         if (
             code is ErrorCode.KAFKA_STORAGE_ERROR
             and self.ctx.version < STORAGE_ERRORS_SINCE_VERSION
         ):
-            # Older clients would give up; this one makes them look for the leader and try again.
+            # Older clients would give up; this error makes them look for the leader and retry.
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        self._results[place] = PartitionData(
-            partition_index=self._asked[place].request.partition,
+        self._results[index] = PartitionData(
+            partition_index=self._requested[index].request.partition,
             error_code=code,
             high_watermark=-1,
             records=b"",
@@ -420,35 +428,43 @@ class Fetch:
         )
 
     def changed_since(self) -> list[Partition]:
-        """Of those that were looked at, those that may have more by now: others had their turns."""
+        """The checked partitions that may have more by now, because other tasks have run."""
         if not self._is_stale:
             return []
         return [
-            partition for partition, place in self.places.items() if self._moved(partition, place)
+            partition for partition, index in self.indexes.items() if self._moved(partition, index)
         ]
 
-    def _moved(self, partition: Partition, place: int) -> bool:
+    def _moved(self, partition: Partition, index: int) -> bool:
         if self._isolation is Isolation.LOG_END or not partition.has_log or not partition.leader:
             return True
-        log, told = partition.log, self._results[place]
-        if told is None:
-            return log.high_watermark != self._asked[place].high_watermark
+        log, result = partition.log, self._results[index]
+        if result is None:
+            return log.high_watermark != self._requested[index].high_watermark
         if self._isolation is Isolation.COMMITTED:
-            return log.last_stable_offset != told.last_stable_offset
-        return log.high_watermark != told.high_watermark
+            return log.last_stable_offset != result.last_stable_offset
+        return log.high_watermark != result.high_watermark
 
-    def _tell(self, some: list[Asked], results: list[PartitionData | None]) -> None:
-        """What the client does not know goes into the answer."""
+    def _add_results(
+        self, partitions: list[RequestedPartition], results: list[PartitionData | None]
+    ) -> None:
+        """Adds what the client does not know to the response."""
         topics, is_news = self._topics, self._named.is_news
         last = topics[-1] if topics else None
-        for asked, result in zip(some, results, strict=True):
-            if result is not None and is_news(asked, result):
-                if last is None or last.topic != asked.topic or last.topic_id != asked.topic_id:
-                    last = FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id)
+        for requested, result in zip(partitions, results, strict=True):
+            if result is not None and is_news(requested, result):
+                if (
+                    last is None
+                    or last.topic != requested.topic
+                    or last.topic_id != requested.topic_id
+                ):
+                    last = FetchableTopicResponse(
+                        topic=requested.topic, topic_id=requested.topic_id
+                    )
                     topics.append(last)
                 last.partitions.append(result)
                 if result.records:
-                    self._got_records.append(asked)
+                    self._got_records.append(requested)
 
     def _response(self) -> FetchResponse:
         try:
@@ -462,11 +478,11 @@ class Fetch:
 
 
 def _refusal(ctx: RequestContext, request: FetchRequest, replica_id: int) -> KafkaError | None:
-    """What is wrong with the whole request is told for each partition: older versions have no other
-    place for it.
+    """An error of the whole request is reported for each partition: older versions have no other
+    field for it.
     """
     if replica_id >= 0 and not ctx.peer.is_privileged_listener:
-        # A client that poses as a replica could make others believe that records are safe.
+        # A client that poses as a replica could make records look replicated that are not.
         return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if request.max_bytes < 0 or request.isolation_level not in _ISOLATIONS:
         return KafkaError(ErrorCode.INVALID_REQUEST)

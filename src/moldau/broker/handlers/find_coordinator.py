@@ -1,5 +1,5 @@
-"""FindCoordinator: which broker coordinates a group or a transactional id. The topic that they live
-in is made at the first question. Share groups are not coordinated yet, and say so.
+"""FindCoordinator: the broker that coordinates a group or a transactional id. Their internal topic
+is created at the first request. Share groups are not coordinated yet, and are refused.
 """
 
 from collections.abc import Awaitable
@@ -34,7 +34,7 @@ _TOPICS: dict[int, str] = {
 }
 
 
-class _Found(NamedTuple):
+class _Coordinator(NamedTuple):
     code: ErrorCode = ErrorCode.NONE
     message: str | None = None
     node_id: int = NO_NODE
@@ -61,48 +61,48 @@ async def _answer_after_creation(
 
 
 def _answers(
-    ctx: RequestContext, request: FindCoordinatorRequest, refused: _Found | None
+    ctx: RequestContext, request: FindCoordinatorRequest, refused: _Coordinator | None
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
     key_type = request.key_type
     if ctx.version < FIND_COORDINATOR_BATCHES:
-        found = refused or _find(ctx, key_type, request.key)
+        coordinator = refused or _find(ctx, key_type, request.key)
         return FindCoordinatorResponse(
-            error_code=found.code,
+            error_code=coordinator.code,
             # Kafka's message for the absence of an error.
-            error_message=found.message or "NONE",
-            node_id=found.node_id,
-            host=found.host,
-            port=found.port,
+            error_message=coordinator.message or "NONE",
+            node_id=coordinator.node_id,
+            host=coordinator.host,
+            port=coordinator.port,
         )
     return in_slices(
         lambda key: _answer(key, refused or _find(ctx, key_type, key)),
         request.coordinator_keys,
-        lambda found: FindCoordinatorResponse(coordinators=found),
+        lambda coordinator: FindCoordinatorResponse(coordinators=coordinator),
     )
 
 
-def _answer(key: str, found: _Found) -> Coordinator:
+def _answer(key: str, coordinator: _Coordinator) -> Coordinator:
     return Coordinator(
         key=key,
-        node_id=found.node_id,
-        host=found.host,
-        port=found.port,
-        error_code=found.code,
-        error_message=found.message or "",
+        node_id=coordinator.node_id,
+        host=coordinator.host,
+        port=coordinator.port,
+        error_code=coordinator.code,
+        error_message=coordinator.message or "",
     )
 
 
-def _refuse_type(ctx: RequestContext, key_type: int) -> _Found | None:
+def _refuse_type(ctx: RequestContext, key_type: int) -> _Coordinator | None:
     if key_type in _TOPICS:
         return None
     if key_type == KeyType.SHARE and ctx.version >= _SHARE_FROM:
-        # An error that clients do not try again over: waiting would not help.
+        # An error that clients do not retry: waiting would not help.
         text = "Share groups are not supported by this node yet."
-        return _Found(ErrorCode.UNSUPPORTED_VERSION, text)
-    return _Found(ErrorCode.INVALID_REQUEST, INVALID_REQUEST_WORDS)
+        return _Coordinator(ErrorCode.UNSUPPORTED_VERSION, text)
+    return _Coordinator(ErrorCode.INVALID_REQUEST, INVALID_REQUEST_WORDS)
 
 
-def _find(ctx: RequestContext, key_type: int, key: str) -> _Found:
+def _find(ctx: RequestContext, key_type: int, key: str) -> _Coordinator:
     image = ctx.broker.image
     topic = image.topic(_TOPICS[key_type])
     if topic is not None:
@@ -113,5 +113,7 @@ def _find(ctx: RequestContext, key_type: int, key: str) -> _Found:
         if broker is not None and not broker.is_fenced:
             endpoint = broker.endpoints.get(ctx.peer.listener_name)
             if endpoint is not None:
-                return _Found(node_id=broker.broker_id, host=endpoint.host, port=endpoint.port)
-    return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
+                return _Coordinator(
+                    node_id=broker.broker_id, host=endpoint.host, port=endpoint.port
+                )
+    return _Coordinator(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")

@@ -1,5 +1,5 @@
-"""What a broker does not decide: the request goes to the active controller, the answer comes back.
-By then the broker's own metadata has what was changed.
+"""Requests that a broker forwards to the active controller. When it returns the response, the
+broker's own metadata includes the change.
 """
 
 from moldau.broker.server.context import RequestContext

@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive, and hears whether it must join again."""
+"""Heartbeat: keeps a member alive, and the response says whether it must rejoin."""
 
 from moldau.broker.coordinators.group_requests import caller_of
 from moldau.broker.server.context import RequestContext
@@ -14,6 +14,6 @@ def handle_heartbeat(ctx: RequestContext, request: HeartbeatRequest) -> Heartbea
         return ctx.broker.groups.heartbeat(request, caller_of(ctx))
     except KafkaError as error:
         if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            # Sessions start anew once the group is loaded: the member may as well stay calm.
+            # Sessions restart when the group is loaded, so the member has nothing to do.
             return HeartbeatResponse()
         return HeartbeatResponse(error_code=error.code)

@@ -1,6 +1,8 @@
-"""IncrementalAlterConfigs: settings are set, removed, added to and taken from."""
+"""IncrementalAlterConfigs: settings are set and deleted, and lists are appended to or subtracted
+from.
+"""
 
-from moldau.broker.cluster.config_requests import Outcome, ResourceChange, judged
+from moldau.broker.cluster.config_requests import Outcome, ResourceChange, local_outcomes
 from moldau.broker.server.context import RequestContext
 from moldau.config.alter import Change
 from moldau.protocol.error_codes import ErrorCode
@@ -15,8 +17,8 @@ from moldau.protocol.messages.incremental_alter_configs import (
 async def handle_incremental_alter_configs(
     ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    asked = await ctx.work(_changes, request)
-    outcomes = await judged(ctx.broker, asked, validate_only=request.validate_only)
+    changes = await ctx.work(_changes, request)
+    outcomes = await local_outcomes(ctx.broker, changes, validate_only=request.validate_only)
     left = [r for r, known in zip(request.resources, outcomes, strict=True) if known is None]
     decided: list[AlterConfigsResourceResponse] = []
     if left:
@@ -32,15 +34,15 @@ def _response(
     outcomes: list[Outcome | None],
     decided: list[AlterConfigsResourceResponse],
 ) -> IncrementalAlterConfigsResponse:
-    """`decided`: what the controller says about those without an outcome."""
-    told = {
+    """`decided`: the controller's results for the resources without an outcome."""
+    by_resource = {
         (each.resource_type, each.resource_name): Outcome(each.error_code, each.error_message)
         for each in decided
     }
     responses = []
     for resource, known in zip(request.resources, outcomes, strict=True):
         key = (resource.resource_type, resource.resource_name)
-        code, message = known or told.get(key, Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
+        code, message = known or by_resource.get(key, Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
         responses.append(
             AlterConfigsResourceResponse(
                 error_code=code,

@@ -1,5 +1,5 @@
 """InitProducerId: an id and an epoch for an idempotent or a transactional producer. The latter
-takes its transactional id over from whoever had it before. Version 6 (two-phase commit) is not
+takes its transactional id over from the previous producer. Version 6 (two-phase commit) is not
 final and served only with `unstable.api.versions.enable`.
 """
 

@@ -1,4 +1,4 @@
-"""JoinGroup: parked until the group has a new generation, or refused."""
+"""JoinGroup: waits until the group has a new generation, or is refused."""
 
 from moldau.broker.coordinators.group_requests import caller_of
 from moldau.broker.server.context import RequestContext
@@ -26,6 +26,6 @@ async def handle_join_group(ctx: RequestContext, request: JoinGroupRequest) -> J
 
 async def _join(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     if request.group_id == "":
-        # Said even where nothing is coordinated.
+        # Refused even on nodes that coordinate nothing.
         return JoinGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID, member_id=request.member_id)
     return await ctx.broker.groups.join(request, ctx.version, caller_of(ctx))

@@ -1,4 +1,4 @@
-"""LeaveGroup: one member by itself, or several by an administrator."""
+"""LeaveGroup: one member leaves, or an administrator removes several."""
 
 from moldau.broker.server.context import RequestContext
 from moldau.protocol.error_codes import ErrorCode

@@ -1,5 +1,5 @@
-"""ListConfigResources: what has settings. Groups and client metrics subscriptions are listed only
-if something is set for them.
+"""ListConfigResources: the resources that have settings. Groups and client metrics subscriptions
+are listed only if a setting is stored for them.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _KINDS = (
     ConfigResourceType.BROKER,
     ConfigResourceType.TOPIC,
 )
-# Version 0 had another name and knew only these.
+# Version 0 had another name and knew only this kind.
 _KINDS_OF_VERSION_0 = (ConfigResourceType.CLIENT_METRICS,)
 
 
@@ -28,14 +28,14 @@ def handle_list_config_resources(
     ctx: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     known = _KINDS if ctx.version > 0 else _KINDS_OF_VERSION_0
-    wanted = request.resource_types or known
-    if not set(wanted) <= set(known):
+    kinds = request.resource_types or known
+    if not set(kinds) <= set(known):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=kind)
             for kind in known
-            if kind in wanted
+            if kind in kinds
             for name in _names(ctx.broker, kind)
         ]
     )
@@ -47,6 +47,10 @@ def _names(broker: BrokerServices, kind: ConfigResourceType) -> Iterator[str]:
         case ConfigResourceType.TOPIC:
             yield from image.topics
         case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
-            yield from (str(one.broker_id) for one in image.brokers.values() if not one.is_fenced)
+            yield from (
+                str(broker_image.broker_id)
+                for broker_image in image.brokers.values()
+                if not broker_image.is_fenced
+            )
         case _:
             yield from (resource.name for resource in image.configs if resource.kind == kind)

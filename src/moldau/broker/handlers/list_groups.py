@@ -16,12 +16,12 @@ from moldau.protocol.messages.list_groups import (
 def handle_list_groups(
     ctx: RequestContext, request: ListGroupsRequest
 ) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:
-    wanted = GroupFilter(request.states_filter, request.types_filter)
+    selected = GroupFilter(request.states_filter, request.types_filter)
     try:
         groups = ctx.broker.groups.all_groups()
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
-    return in_slices(wanted.listed, groups, _response)
+    return in_slices(selected.listed, groups, _response)
 
 
 def _response(listed: list[ListedGroup | None]) -> ListGroupsResponse:

@@ -1,4 +1,4 @@
-"""ListOffsets (versions 1 to 11): offsets by time, and the special ones."""
+"""ListOffsets (versions 1 to 11): offsets by timestamp, and the special ones."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ def handle_list_offsets(
     by_time = any(_is_by_time(p.timestamp) for topic in request.topics for p in topic.partitions)
     if by_time:
         return answering.with_times()
-    return in_slices(answering.add, answering.asked(), lambda _: answering.response)
+    return in_slices(answering.add, answering.requested(), lambda _: answering.response)
 
 
 async def _answer_many(ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -58,15 +58,15 @@ def _is_by_time(timestamp_ms: int) -> bool:
 
 
 class _Search(NamedTuple):
-    """One partition's question, as it is seen from its turn on."""
+    """The lookup in one partition, with the state as of its turn."""
 
     answer: ListOffsetsPartitionResponse
     log: Log
     timestamp_ms: int
     visible_end: int
     is_lagging: bool
-    """A new leader that does not know yet how much was committed might take back what the last one
-    said about the end (KIP-207).
+    """True if a new leader does not know yet how much was committed: its log end might be lower
+    than the one that the last leader reported (KIP-207).
     """
 
 
@@ -80,31 +80,33 @@ class _Answering:
             topics=[ListOffsetsTopicResponse(name=t.name, partitions=[]) for t in request.topics]
         )
 
-    def asked(self) -> Iterator[tuple[ListOffsetsTopicResponse, ListOffsetsPartition]]:
+    def requested(self) -> Iterator[tuple[ListOffsetsTopicResponse, ListOffsetsPartition]]:
         for answered, topic in zip(self.response.topics, self._request.topics, strict=True):
             for partition in topic.partitions:
                 yield answered, partition
 
     def add(self, part: tuple[ListOffsetsTopicResponse, ListOffsetsPartition]) -> None:
-        topic, asked = part
-        answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+        topic, requested = part
+        answer = ListOffsetsPartitionResponse(partition_index=requested.partition_index)
         topic.partitions.append(answer)
         version = self._ctx.version
-        is_doubled = (topic.name, asked.partition_index) in self._doubled
+        is_doubled = (topic.name, requested.partition_index) in self._doubled
         if is_doubled or self._request.isolation_level not in _ISOLATION_LEVELS:
             answer.error_code = ErrorCode.INVALID_REQUEST
-        elif asked.timestamp < 0 and version < LIST_OFFSETS_SPECIAL.get(asked.timestamp, 1 << 15):
+        elif requested.timestamp < 0 and version < LIST_OFFSETS_SPECIAL.get(
+            requested.timestamp, 1 << 15
+        ):
             answer.error_code = ErrorCode.UNSUPPORTED_VERSION
         else:
-            with self._told(answer):
-                self._search(topic.name, asked, answer)
+            with self._reporting(answer):
+                self._search(topic.name, requested, answer)
 
     async def with_times(self) -> ListOffsetsResponse:
-        """Threads read what is not cached, and look into large batches; the rest is done here."""
-        await slices_of(self.add, self.asked())
+        """Threads read what is not cached, and search large batches; the rest is done here."""
+        await slices_of(self.add, self.requested())
         for search in self._by_time:
-            with self._told(search.answer):
-                self._tell(search, await self._find(search))
+            with self._reporting(search.answer):
+                self._put(search, await self._find(search))
             await asyncio.sleep(0)
         return self.response
 
@@ -129,34 +131,34 @@ class _Answering:
                 return log.batch_of_time(search.timestamp_ms, start_offset, reads)
             except NotCachedError as cold:
                 await cold_reads.load(log, cold)
-        # It changes faster than it can be read.
+        # The log changes faster than it can be read.
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)
 
     @contextlib.contextmanager
-    def _told(self, answer: ListOffsetsPartitionResponse) -> Iterator[None]:
+    def _reporting(self, answer: ListOffsetsPartitionResponse) -> Iterator[None]:
         try:
             yield
         except KafkaError as error:
             answer.error_code = _known_code(error.code, self._ctx.version)
 
     def _search(
-        self, topic: str, asked: ListOffsetsPartition, answer: ListOffsetsPartitionResponse
+        self, topic: str, requested: ListOffsetsPartition, answer: ListOffsetsPartitionResponse
     ) -> None:
         partition = self._ctx.broker.replicas.lookup(
-            topic, asked.partition_index, asked.current_leader_epoch
+            topic, requested.partition_index, requested.current_leader_epoch
         )
         leader, log = partition.leading(), partition.log
         visible_end = _visible_end(self._ctx, self._request, partition)
         is_lagging = leader.is_lagging and visible_end < log.log_end_offset
-        search = _Search(answer, log, asked.timestamp, visible_end, is_lagging)
-        if asked.timestamp == ListOffsetsTimestamp.LATEST:
-            self._tell(search, FoundOffset(NO_TIMESTAMP, visible_end, leader.leader_epoch))
-        elif not _is_by_time(asked.timestamp):
-            self._tell(search, log.offset_for_timestamp(asked.timestamp))
+        search = _Search(answer, log, requested.timestamp, visible_end, is_lagging)
+        if requested.timestamp == ListOffsetsTimestamp.LATEST:
+            self._put(search, FoundOffset(NO_TIMESTAMP, visible_end, leader.leader_epoch))
+        elif not _is_by_time(requested.timestamp):
+            self._put(search, log.offset_for_timestamp(requested.timestamp))
         else:
             self._by_time.append(search)
 
-    def _tell(self, search: _Search, found: FoundOffset | None) -> None:
+    def _put(self, search: _Search, found: FoundOffset | None) -> None:
         answer, timestamp_ms = search.answer, search.timestamp_ms
         if timestamp_ms == ListOffsetsTimestamp.LATEST:
             is_visible = not search.is_lagging
@@ -177,14 +179,14 @@ def _doubled(request: ListOffsetsRequest) -> set[tuple[str, int]]:
     seen: set[tuple[str, int]] = set()
     doubled: set[tuple[str, int]] = set()
     for topic in request.topics:
-        for asked in topic.partitions:
-            key = (topic.name, asked.partition_index)
+        for requested in topic.partitions:
+            key = (topic.name, requested.partition_index)
             (doubled if key in seen else seen).add(key)
     return doubled
 
 
 def _visible_end(ctx: RequestContext, request: ListOffsetsRequest, partition: Partition) -> int:
-    """Where the log ends for the asker. Only another broker sees all of it."""
+    """Where the log ends for this client. Only another broker sees all of it."""
     log = partition.log
     if request.replica_id >= 0 and ctx.peer.is_privileged_listener:
         return log.log_end_offset

@@ -10,7 +10,7 @@ from moldau.protocol.messages.list_transactions import (
 )
 
 AT_ONCE = 500
-"""Then others have their turn: there may be many, and patterns take their time."""
+"""Then other tasks run: there may be many ids, and patterns are slow."""
 
 
 async def handle_list_transactions(

@@ -1,5 +1,5 @@
-"""Metadata: brokers, topics, and who leads what, as seen through the client's listener. Topics that
-do not exist are made on the way if the client wants that and the node allows it.
+"""Metadata: brokers, topics, and the leaders of partitions, as seen through the client's listener.
+Topics that do not exist are created if the client wants that and the node allows it.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -34,19 +34,19 @@ WhichT = TypeVar("WhichT")
 def handle_metadata(
     ctx: RequestContext, request: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
-    asked = request.topics
-    if asked is None or (ctx.version == 0 and not asked):
+    requested = request.topics
+    if requested is None or (ctx.version == 0 and not requested):
         return _response(ctx, request, None)
     if ctx.is_large:
-        return _about_many(ctx, request, asked)
-    named = _named(asked, ctx.version, ctx.broker.image)
+        return _about_many(ctx, request, requested)
+    named = _named(requested, ctx.version, ctx.broker.image)
     return _about(ctx, request, named)
 
 
 async def _about_many(
-    ctx: RequestContext, request: MetadataRequest, asked: list[MetadataRequestTopic]
+    ctx: RequestContext, request: MetadataRequest, requested: list[MetadataRequestTopic]
 ) -> MetadataResponse:
-    named = await ctx.work(_named, asked, ctx.version, ctx.broker.image)
+    named = await ctx.work(_named, requested, ctx.version, ctx.broker.image)
     response = _about(ctx, request, named)
     return response if isinstance(response, MetadataResponse) else await response
 
@@ -73,27 +73,29 @@ async def _response_after_creation(
 
 
 class _Named(NamedTuple):
-    """What a request asks for, each once."""
+    """The topics that a request names, each once."""
 
     refused: list[MetadataResponseTopic]
-    """All that it names, if one of them is neither a name nor an id."""
+    """All topics of the request, if one of them is neither a name nor an id."""
     ids: list[Uuid]
     names: list[str]
     missing: list[str]
 
 
-def _named(asked: list[MetadataRequestTopic], version: int, image: MetadataImage) -> _Named:
-    if any(_is_unclear(topic, version) for topic in asked):
-        return _Named([_refused(topic) for topic in asked], [], [], [])
-    ids = list(dict.fromkeys(each.topic_id for each in asked if each.topic_id != ZERO_UUID))
-    names = list(dict.fromkeys(each.name for each in asked if each.name is not None))
+def _named(requested: list[MetadataRequestTopic], version: int, image: MetadataImage) -> _Named:
+    if any(_is_unclear(topic, version) for topic in requested):
+        return _Named([_refused(topic) for topic in requested], [], [], [])
+    ids = list(dict.fromkeys(each.topic_id for each in requested if each.topic_id != ZERO_UUID))
+    names = list(dict.fromkeys(each.name for each in requested if each.name is not None))
     return _Named([], ids, names, [name for name in names if not _exists(image, name)])
 
 
 def _response(
-    ctx: RequestContext, request: MetadataRequest, wanted: list[str] | list[Uuid] | None
+    ctx: RequestContext, request: MetadataRequest, selected: list[str] | list[Uuid] | None
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
-    """Of topics by name or by id; of all if None. All of one image, however long it takes."""
+    """Describes topics by name or by id, or all if None. All come from one image, however long it
+    takes.
+    """
     broker, listener, version = ctx.broker, ctx.peer.listener_name, ctx.version
     kind = (MetadataResponse, listener, version == 0, version >= _LISTENER_ERROR_FROM)
     cluster = broker.worked_out.of(
@@ -101,12 +103,12 @@ def _response(
     )
     finish = partial(_finished, ctx, request, cluster)
     tells_operations = request.include_topic_authorized_operations
-    if wanted is None:
+    if selected is None:
         known = _with_operations_of(cluster.known) if tells_operations else cluster.known
         return in_slices(known, cluster.all(), finish)
-    asked: Sequence[str | Uuid] = wanted
+    requested: Sequence[str | Uuid] = selected
     topic = _with_operations_of(cluster.topic) if tells_operations else cluster.topic
-    return in_slices(topic, asked, finish)
+    return in_slices(topic, requested, finish)
 
 
 def _finished(
@@ -128,13 +130,13 @@ def _finished(
 
 
 def _with_operations_of(
-    tell: Callable[[WhichT], MetadataResponseTopic],
+    describe: Callable[[WhichT], MetadataResponseTopic],
 ) -> Callable[[WhichT], MetadataResponseTopic]:
-    return lambda which: _with_operations(tell(which))
+    return lambda which: _with_operations(describe(which))
 
 
 def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
-    """A copy: the topic is kept for others. Nothing is said about an id that nobody knows."""
+    """Returns a copy: the original is shared. An unknown id has no operations."""
     if topic.name is None:
         return topic
     return MetadataResponseTopic(
@@ -147,11 +149,11 @@ def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
     )
 
 
-def _is_unclear(asked: MetadataRequestTopic, version: int) -> bool:
-    has_id = asked.topic_id != ZERO_UUID
+def _is_unclear(requested: MetadataRequestTopic, version: int) -> bool:
+    has_id = requested.topic_id != ZERO_UUID
     if version < _IDS_FROM:
-        return has_id or asked.name is None
-    return not has_id and asked.name is None
+        return has_id or requested.name is None
+    return not has_id and requested.name is None
 
 
 def _exists(image: MetadataImage, name: str) -> bool:
@@ -159,25 +161,25 @@ def _exists(image: MetadataImage, name: str) -> bool:
     return topic is not None and bool(topic.partitions)
 
 
-def _refused(asked: MetadataRequestTopic) -> MetadataResponseTopic:
+def _refused(requested: MetadataRequestTopic) -> MetadataResponseTopic:
     return MetadataResponseTopic(
-        error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id
+        error_code=ErrorCode.INVALID_REQUEST, name=requested.name or "", topic_id=requested.topic_id
     )
 
 
 class _Cluster:
-    """How one image is told in versions of one kind, to clients of one listener."""
+    """One image in the format of a range of versions, for the clients of one listener."""
 
     def __init__(self, view: ClusterView, version: int) -> None:
         self.view = view
         self._image = view.image
         self._filters_replicas = version == 0
-        """Its clients look every replica up among the brokers of the answer."""
+        """Clients of these versions look every replica up among the brokers of the response."""
         self._knows_listener_error = version >= _LISTENER_ERROR_FROM
         self._kept: dict[str, MetadataResponseTopic] = {}
         self._kept_partitions = 0
-        # While the only broker stops, nobody is alive. librdkafka 2.16, if told of no broker,
-        # forgets the one it talks to and never finds another.
+        # While the only broker stops, every broker is fenced. librdkafka 2.16 forgets its broker on
+        # an empty list and never finds another.
         brokers = list(view.brokers()) or list(view.brokers(with_fenced=True))
         self.brokers = [
             MetadataResponseBroker(
@@ -208,15 +210,15 @@ class _Cluster:
         return MetadataResponseTopic(error_code=code, name=which, is_internal=is_internal(which))
 
     def known(self, topic: TopicImage) -> MetadataResponseTopic:
-        told = self._kept.get(topic.name)
-        if told is None:
-            told = self._told(topic)
+        described = self._kept.get(topic.name)
+        if described is None:
+            described = self._described(topic)
             self._kept_partitions += len(topic.partitions)
             if self._kept_partitions <= _KEPT_PARTITIONS_MAX:
-                self._kept[topic.name] = told
-        return told
+                self._kept[topic.name] = described
+        return described
 
-    def _told(self, topic: TopicImage) -> MetadataResponseTopic:
+    def _described(self, topic: TopicImage) -> MetadataResponseTopic:
         return MetadataResponseTopic(
             name=topic.name,
             topic_id=topic.topic_id,

@@ -1,4 +1,4 @@
-"""OffsetCommit: offsets of partitions that exist, in the name of a group's member or of nobody."""
+"""OffsetCommit: commits offsets of existing partitions, for a member of a group or without one."""
 
 from collections.abc import Iterable
 
@@ -24,19 +24,19 @@ async def handle_offset_commit(
     accepted: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:
-        found = _find(ctx, topic)
-        if found is None:
+        image = _find(ctx, topic)
+        if image is None:
             by_id = ctx.version >= OFFSET_COMMIT_TOPIC_IDS
             unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             refused.append(_refuse(topic, topic.partitions, unknown))
             continue
-        indexes = found.partitions
+        indexes = image.partitions
         missing = [p for p in topic.partitions if p.partition_index not in indexes]
         if missing:
             refused.append(_refuse(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             topic.partitions = [p for p in topic.partitions if p.partition_index in indexes]
         if topic.partitions:
-            topic.name, topic.topic_id = found.name, found.topic_id
+            topic.name, topic.topic_id = image.name, image.topic_id
             accepted.append(topic)
     committed = await _commit(ctx, request, accepted) if accepted else []
     return OffsetCommitResponse(topics=_merged(committed, refused) if refused else committed)
@@ -78,7 +78,7 @@ def _refuse(
 def _merged(
     committed: list[OffsetCommitResponseTopic], refused: list[OffsetCommitResponseTopic]
 ) -> list[OffsetCommitResponseTopic]:
-    """Some partitions of a topic may be in one and some in the other."""
+    """A topic's partitions may be divided between the two."""
     merged: dict[tuple[str, bytes], OffsetCommitResponseTopic] = {}
     for topic in (*committed, *refused):
         known = merged.setdefault((topic.name, topic.topic_id), topic)

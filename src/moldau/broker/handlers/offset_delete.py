@@ -1,4 +1,4 @@
-"""OffsetDelete: offsets of topics that a group's members are not subscribed to."""
+"""OffsetDelete: deletes offsets of topics that a group's members are not subscribed to."""
 
 from collections.abc import Iterable
 
@@ -23,10 +23,10 @@ async def handle_offset_delete(
     image = ctx.broker.image
     refused: dict[str, OffsetDeleteResponseTopic] = {}
     for topic in request.topics:
-        found = image.topic(topic.name)
-        indexes = found.partitions if found is not None else {}
+        known = image.topic(topic.name)
+        indexes = known.partitions if known is not None else {}
         missing = [p for p in topic.partitions if p.partition_index not in indexes]
-        if missing or found is None:
+        if missing or known is None:
             refused[topic.name] = _refuse(topic, missing)
         topic.partitions = [p for p in topic.partitions if p.partition_index in indexes]
     request.topics = [topic for topic in request.topics if topic.partitions]

@@ -1,4 +1,4 @@
-"""OffsetFetch: what groups have committed, for the partitions asked about or for all."""
+"""OffsetFetch: the offsets that groups have committed, for the named partitions or for all."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -25,7 +25,7 @@ from moldau.types import ZERO_UUID
 _GROUP_ERROR_FROM = 2
 _TOPICS_AT_ONCE = 1_000
 
-# What consumers before 3.9 do not expect here, they take for a coordinator that moved.
+# Consumers before 3.9 do not expect this error here, and handle it like a coordinator that moved.
 _AS_MOVED = {ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_COORDINATOR}
 
 
@@ -45,17 +45,17 @@ async def handle_offset_fetch(
     return OffsetFetchResponse(error_code=only.error_code, topics=topics)
 
 
-def _distinct(asked: list[OffsetFetchRequestGroup]) -> Iterator[OffsetFetchRequestGroup]:
-    """All offsets of a group are told once, however often they are asked for: Kafka tells them each
-    time, and a small request can have an answer without bounds. Partitions that are named are told
-    as often as they are named.
+def _distinct(groups: list[OffsetFetchRequestGroup]) -> Iterator[OffsetFetchRequestGroup]:
+    """All offsets of a group are returned once, however often they are requested: Kafka repeats
+    them each time, so that a small request can have an unbounded response. Partitions that are
+    named are answered as often as they are named.
     """
-    told: set[str] = set()
-    for group in asked:
+    answered: set[str] = set()
+    for group in groups:
         if group.topics is None:
-            if group.group_id in told:
+            if group.group_id in answered:
                 continue
-            told.add(group.group_id)
+            answered.add(group.group_id)
         yield group
 
 
@@ -92,7 +92,7 @@ async def _fetch(
     ctx: RequestContext, group: OffsetFetchRequestGroup, requires_stable: bool
 ) -> OffsetFetchResponseGroup:
     by_id = ctx.version >= OFFSET_FETCH_TOPIC_IDS
-    # A request may also be large for its many groups, each of which is not.
+    # A request may also be large for its many groups, each of which is small.
     is_long = len(group.topics or ()) > _TOPICS_AT_ONCE
     image, unknown = ctx.broker.image, []
     if by_id:
@@ -112,7 +112,7 @@ async def _fetch(
 def _name_topics(
     image: MetadataImage, group: OffsetFetchRequestGroup
 ) -> list[OffsetFetchResponseTopics]:
-    """Takes topics that no longer exist, or never did, out of the request: their answers."""
+    """Removes topics that do not exist from the request, and returns their responses."""
     known: list[OffsetFetchRequestTopics] = []
     unknown: list[OffsetFetchResponseTopics] = []
     for topic in group.topics or ():
@@ -130,11 +130,11 @@ def _name_topics(
 def _identified(
     image: MetadataImage, topics: list[OffsetFetchResponseTopics]
 ) -> list[OffsetFetchResponseTopics]:
-    """Without an id a topic cannot be named any more, so one that is gone is left out."""
+    """A topic without an id cannot be named in these versions, so a deleted one is left out."""
     for topic in topics:
-        found = image.topic(topic.name)
-        if topic.topic_id == ZERO_UUID and found is not None:
-            topic.topic_id = found.topic_id
+        known = image.topic(topic.name)
+        if topic.topic_id == ZERO_UUID and known is not None:
+            topic.topic_id = known.topic_id
     return [topic for topic in topics if topic.topic_id != ZERO_UUID]
 
 

@@ -19,7 +19,7 @@ def handle_offset_for_leader_epoch(
     ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:
     topics = [OffsetForLeaderTopicResult(topic=t.topic, partitions=[]) for t in request.topics]
-    asked = [
+    requested = [
         (answered, partition)
         for answered, topic in zip(topics, request.topics, strict=True)
         for partition in topic.partitions
@@ -29,16 +29,20 @@ def handle_offset_for_leader_epoch(
         topic, partition = part
         topic.partitions.append(_end_offset(ctx, topic.topic, partition))
 
-    return in_slices(answer, asked, lambda _: OffsetForLeaderEpochResponse(topics=topics))
+    return in_slices(answer, requested, lambda _: OffsetForLeaderEpochResponse(topics=topics))
 
 
-def _end_offset(ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
-    """Without an epoch and an offset if we do not know one that early or that late."""
-    answer = EpochEndOffset(partition=asked.partition)
+def _end_offset(
+    ctx: RequestContext, topic: str, requested: OffsetForLeaderPartition
+) -> EpochEndOffset:
+    """Without an epoch and an offset if the log knows none that early or that late."""
+    answer = EpochEndOffset(partition=requested.partition)
     try:
-        log = ctx.broker.replicas.lookup(topic, asked.partition, asked.current_leader_epoch).log
+        log = ctx.broker.replicas.lookup(
+            topic, requested.partition, requested.current_leader_epoch
+        ).log
         answer.leader_epoch, answer.end_offset = log.epochs.end_offset_for(
-            LeaderEpoch(asked.leader_epoch), Offset(log.log_end_offset)
+            LeaderEpoch(requested.leader_epoch), Offset(log.log_end_offset)
         )
     except KafkaError as error:
         answer.error_code = error.code

@@ -1,10 +1,10 @@
 """Produce (versions 3 to 13). Stage one appends each partition's batch, in the order of the
-request; stage two waits until all of them are committed, for acks=all. No record is looked at here.
+request; stage two waits until all of them are committed, for acks=all. No record is parsed here.
 
-A batch that would begin a transaction on its partition is appended when the transaction's
-coordinator has agreed; from version 12 on that question adds the partition.
+A batch that would begin a transaction on its partition is appended after the transaction's
+coordinator has agreed; from version 12 on that verification adds the partition.
 
-An answer has words only where Kafka's has, and the same ones; the log has the others.
+A response has an error message only where Kafka's has, and the same one; others go to the log.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ from moldau.types import Buffer, TopicPartition
 ZSTD_SINCE_VERSION = 7
 LEADER_HINTS_SINCE_VERSION = 10
 WAIT_MS_MAX = 300_000
-# Compressed batches up to these are looked through in the event loop: 64 KiB take under a
+# Compressed batches up to this size are validated in the event loop: 64 KiB take under a
 # millisecond, 1 MiB of gzip takes ten, and what 64 KiB may expand to takes a hundred.
 HEAVY_BYTES = 64 << 10
 LIGHT_OUTPUT_BYTES_MAX = 2 << 20
@@ -70,7 +70,7 @@ _PRODUCER = struct.Struct(">qhi")
 
 
 class _Producer(NamedTuple):
-    """Who wrote a batch, as its header says."""
+    """The producer of a batch, from the batch's header."""
 
     producer_id: int
     epoch: int
@@ -88,7 +88,7 @@ class _Heavy(NamedTuple):
     partition: Partition
     records: Buffer
     answer: PartitionProduceResponse
-    guard: Verification | None = None
+    verification: Verification | None = None
     cold: NotCachedError | None = None
     """What must be loaded first."""
 
@@ -114,16 +114,16 @@ def handle_produce(
             keep_records(request)
             return _append_rest(appends, appending, response)
     if appends.heavy or appends.unverified:
-        # The connection's next request waits: it may bring the batch that comes after.
+        # The connection's next request waits: it may carry the following batch.
         return _append_later(appends, response)
     return _answer(appends, response)
 
 
 def _answer(appends: "_Appends", response: ProduceResponse) -> ProduceResponse | Staged | None:
-    """Everything is appended or refused."""
+    """Every batch is appended or refused."""
     ctx, request = appends.ctx, appends.request
     if request.acks == 0:
-        # There is no answer that could say it: the client finds out by losing the connection.
+        # There is no response to report it: the client notices that the connection is closed.
         for topic, partition in _failures(response):
             raise MalformedRequestError(
                 f"Produce with acks=0 failed for {topic.name}-{partition.index}: "
@@ -136,7 +136,7 @@ def _answer(appends: "_Appends", response: ProduceResponse) -> ProduceResponse |
 
 
 def _append_each(appends: "_Appends", response: ProduceResponse) -> Generator[None, None, None]:
-    """Stops whenever others must have a turn: after many batches, or a few that expand far."""
+    """Yields whenever other tasks must run: after many batches, or a few that expand far."""
     slices = Slices()
     for topic in appends.request.topic_data:
         answers = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
@@ -154,7 +154,7 @@ def _append_each(appends: "_Appends", response: ProduceResponse) -> Generator[No
 async def _append_many(
     ctx: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Staged | None:
-    """Thousands of partitions."""
+    """Handles a request with thousands of partitions."""
     appends, response = await ctx.work(_Appends, ctx, request), ProduceResponse()
     return await _append_rest(appends, _append_each(appends, response), response)
 
@@ -202,10 +202,10 @@ class _Appends:
             self._refusal = _refusal(request)
         self._is_kept: bool | None = None
         self.copied_bytes = 0
-        """Of what waits."""
+        """Size of the batches that wait."""
         self.uncommitted: list[_Appended] = []
         self.heavy: list[_Heavy] = []
-        """Batches that would keep everybody else waiting: threads check them, or read the disk."""
+        """Batches that would block the event loop: threads check them, or read the disk."""
         self.unverified: list[_Unverified] = []
         """Batches that begin a transaction on their partitions."""
 
@@ -230,7 +230,7 @@ class _Appends:
         return answer
 
     def _check(self, name: str | None, topic: TopicProduceData, sent: PartitionProduceData) -> None:
-        """What can be wrong with the question. The batch is the log's to check."""
+        """Validates the request. The log validates the batch."""
         if self._refusal is not None:
             raise self._refusal
         if name is None:
@@ -249,7 +249,7 @@ class _Appends:
         partition = replicas.get(name, sent.index) or replicas.lookup(name, sent.index)
         records = sent.records
         if not records:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "the request brings no batch")
+            raise KafkaError(ErrorCode.INVALID_RECORD, "the request carries no batch")
         assert isinstance(records, BUFFERS)
         flags = records[_FLAGS_AT] if len(records) > _FLAGS_AT else 0
         if flags & _UNCOMMON:
@@ -276,15 +276,15 @@ class _Appends:
         partition: Partition,
         records: Buffer,
         answer: PartitionProduceResponse,
-        guard: Verification | None = None,
+        verification: Verification | None = None,
     ) -> None:
-        """At once if it is not far, and does not expand too far."""
+        """Appends at once unless the batch is large or expands far."""
         is_compressed = bool(records[_FLAGS_AT] & COMPRESSION_MASK)
         cold: NotCachedError | None = None
         is_heavy = len(records) > HEAVY_BYTES and (is_compressed or not partition.keeps_codecs)
         if not is_heavy:
             try:
-                self._append_to(partition, records, answer, guard)
+                self._append_to(partition, records, answer, verification)
             except KafkaError as error:
                 if error.code is not ErrorCode.MESSAGE_TOO_LARGE or not is_compressed:
                     raise
@@ -292,11 +292,11 @@ class _Appends:
             except NotCachedError as error:
                 cold, is_heavy = error, True
         if is_heavy:
-            self.heavy.append(_Heavy(partition, self._kept(records), answer, guard, cold))
+            self.heavy.append(_Heavy(partition, self._kept(records), answer, verification, cold))
 
     def _kept(self, records: Buffer) -> Buffer:
-        """Valid beyond the handler's synchronous part. It is if the request lies in a buffer of its
-        own: then what waits is copied when its turn comes, if at all.
+        """Valid beyond the handler's synchronous part. It already is if the request has its own
+        buffer: then a waiting batch is copied when its turn comes, if at all.
         """
         if self._is_kept is None:
             self._is_kept = self.ctx.is_large or records_bytes(self.request) > SCRATCH_BYTES
@@ -307,26 +307,26 @@ class _Appends:
 
     async def append_heavy(self, heavy: _Heavy) -> None:
         try:
-            replicas = self.ctx.broker.replicas
-            prepared = await heavy.partition.prepare(writable(heavy.records), replicas.workers)
+            replicas, partition = self.ctx.broker.replicas, heavy.partition
+            prepared = await partition.prepare(writable(heavy.records), replicas.workers)
             cold = heavy.cold
             for _ in range(ATTEMPTS_MAX):
                 if cold is not None:
-                    await replicas.cold_reads.load(heavy.partition.log, cold)
+                    await replicas.cold_reads.load(partition.log, cold)
                 try:
-                    return self._append_to(heavy.partition, prepared, heavy.answer, heavy.guard)
+                    return self._append_to(partition, prepared, heavy.answer, heavy.verification)
                 except NotCachedError as error:
                     cold = error
-            raise changes_too_fast(heavy.partition.log.topic_partition)
+            raise changes_too_fast(partition.log.topic_partition)
         except KafkaError as error:
             put_refused_append(heavy.answer, error, heavy.partition)
 
     async def append_verified(self) -> None:
-        """Those that the coordinator agrees to. All are of one producer: `_refusal` saw to it."""
+        """Appends what the coordinator agrees to. `_refusal` has checked for one producer."""
         transactional_id = self.request.transactional_id
         assert transactional_id is not None, "_check_flags lets no batch pass without"
         adds = self.ctx.version >= PRODUCE_ADDS_PARTITIONS
-        guards = await self.ctx.broker.verification.guard(
+        verifications = await self.ctx.broker.verification.begin(
             transactional_id,
             self.unverified[0].producer[:2],
             {each.partition: each.producer.sequence for each in self.unverified},
@@ -334,12 +334,12 @@ class _Appends:
         )
         slices = Slices()
         for partition, kept, answer, _ in self.unverified:
-            guard = guards[partition]
-            if isinstance(guard, KafkaError):
-                put_refusal(answer, as_produce_error(guard, self.ctx.version))
+            verification = verifications[partition]
+            if isinstance(verification, KafkaError):
+                put_refusal(answer, as_produce_error(verification, self.ctx.version))
                 continue
             try:
-                self._append_slow(partition, writable(kept), answer, guard)
+                self._append_slow(partition, writable(kept), answer, verification)
             except KafkaError as error:
                 put_refused_append(answer, error, partition)
             if slices.is_over:
@@ -350,12 +350,12 @@ class _Appends:
         partition: Partition,
         records: Buffer | PreparedBatch,
         answer: PartitionProduceResponse,
-        guard: Verification | None = None,
+        verification: Verification | None = None,
     ) -> None:
         acks, log = self.request.acks, partition.log
         appended_before = log.appended_bytes
         result = partition.append(
-            records if guard is None else VerifiedBatch(records, guard),
+            records if verification is None else VerifiedBatch(records, verification),
             required_acks=acks,
             output_bytes_max=LIGHT_OUTPUT_BYTES_MAX,
         )
@@ -388,11 +388,11 @@ class _Waiting:
         self._pending = dict(enumerate(appended))
         wait_ms = min(max(request.timeout_ms, 0), WAIT_MS_MAX)
         self._bucket = ctx.broker.replicas.deadlines.add(wait_ms, self._time_is_up)
-        for place, each in enumerate(appended):
-            each.partition.on_committed(each.last_offset, partial(self._committed, place))
+        for index, each in enumerate(appended):
+            each.partition.on_committed(each.last_offset, partial(self._committed, index))
 
-    def _committed(self, place: int, error: KafkaError | None) -> None:
-        appended = self._pending.pop(place, None)
+    def _committed(self, index: int, error: KafkaError | None) -> None:
+        appended = self._pending.pop(index, None)
         if appended is None:
             return
         if error is not None:
@@ -417,11 +417,11 @@ class _Waiting:
 
 
 def _doubled(request: ProduceRequest) -> set[tuple[str, bytes, int]]:
-    """Partitions that are named more than once: which of the batches would be the first?"""
+    """Partitions that are named more than once: the order of their batches would be undefined."""
     if len(request.topic_data) == 1:
         data = request.topic_data[0].partition_data
         if len({each.index for each in data}) == len(data):
-            # Nobody does it, and this is seen soonest.
+            # The usual case, and the cheapest to check.
             return set()
     seen: set[tuple[str, bytes, int]] = set()
     doubled: set[tuple[str, bytes, int]] = set()
@@ -433,7 +433,7 @@ def _doubled(request: ProduceRequest) -> set[tuple[str, bytes, int]]:
 
 
 def _refusal(request: ProduceRequest) -> KafkaError | None:
-    """What is wrong with the whole of a request for several partitions."""
+    """The error of a request for several partitions as a whole."""
     producers: set[tuple[int, int]] = set()
     for topic in request.topic_data:
         for sent in topic.partition_data:
@@ -454,7 +454,7 @@ def _refusal(request: ProduceRequest) -> KafkaError | None:
 
 
 def _producer(records: Buffer) -> _Producer | None:
-    """None if there is none, or no whole header to say so."""
+    """Returns None for a batch without a producer, or without a whole header."""
     if len(records) < BATCH_HEADER_SIZE:
         return None
     producer = _Producer(*_PRODUCER.unpack_from(records, PRODUCER_ID_OFFSET))
@@ -466,7 +466,7 @@ def _is_open(partition: Partition, producer: _Producer) -> bool:
 
 
 def _check_flags(flags: int, transactional_id: str | None, version: int) -> None:
-    """What the request allows the batch to be."""
+    """Checks the batch's flags against what the request allows."""
     if flags & COMPRESSION_MASK == Compression.ZSTD and version < ZSTD_SINCE_VERSION:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"
@@ -485,7 +485,7 @@ def _failures(
 
 
 def _with_hints(ctx: RequestContext, response: ProduceResponse) -> ProduceResponse:
-    """Who leads what moved, and where it is reached."""
+    """Adds the new leaders of partitions that moved, and their endpoints."""
     if ctx.version < LEADER_HINTS_SINCE_VERSION:
         return response
     image = ctx.broker.image

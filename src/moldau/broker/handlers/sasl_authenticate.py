@@ -13,6 +13,6 @@ def handle_sasl_authenticate(
 ) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
-        # Kafka's words, also where nobody can authenticate.
+        # Kafka's message, also for listeners without authentication.
         error_message="SaslAuthenticate request received after successful authentication",
     )

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader brings the assignment, everybody gets their part once it is in the log."""
+"""SyncGroup: the leader sends the assignment; each member gets its part once it is in the log."""
 
 from moldau.broker.coordinators.group_requests import caller_of
 from moldau.broker.server.context import RequestContext

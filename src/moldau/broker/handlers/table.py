@@ -1,5 +1,5 @@
-"""What a broker's listener serves. A loader imports its handler at the first request: a node starts
-without most of them.
+"""The APIs that a broker's listener serves. A loader imports its handler at the first request: a
+node starts without most of them.
 """
 
 from collections.abc import Callable
@@ -298,6 +298,6 @@ HANDLERS: dict[ApiKey, Callable[[], Handler]] = {
     ApiKey.LIST_CONFIG_RESOURCES: _list_config_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
 }
-"""`forwarded` passes a request on to the active controller, which decides it
+"""Served by `forwarded`, which sends a request to the active controller, which decides it
 (`core/controller/decisions.py`).
 """

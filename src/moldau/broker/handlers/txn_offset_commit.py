@@ -1,6 +1,6 @@
-"""TxnOffsetCommit: offsets that are part of a transaction. They count when it is committed, and are
-gone if it is not. From version 5 the first commit adds the group's partition of __consumer_offsets
-to the transaction; before, AddOffsetsToTxn does.
+"""TxnOffsetCommit: offsets that are part of a transaction. They become valid when it is committed,
+and are dropped if it is aborted. From version 5 the first commit adds the group's partition of
+__consumer_offsets to the transaction; before, AddOffsetsToTxn does.
 """
 
 from collections.abc import Iterable
@@ -23,9 +23,9 @@ from moldau.protocol.versions import TXN_OFFSET_COMMIT_ADDS_PARTITIONS
 from moldau.types import NO_SEQUENCE
 
 _ABORTABLE_FROM = 4
-"""From here on clients know TRANSACTION_ABORTABLE."""
+"""From this version on clients know TRANSACTION_ABORTABLE."""
 _LOADING_FROM = 2
-"""Producers before Kafka 2.0 break down when they hear that a coordinator loads (KAFKA-7296)."""
+"""Producers before Kafka 2.0 fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 
 
 async def handle_txn_offset_commit(
@@ -34,8 +34,8 @@ async def handle_txn_offset_commit(
     accepted: list[TxnOffsetCommitRequestTopic] = []
     refused: list[TxnOffsetCommitResponseTopic] = []
     for topic in request.topics:
-        found = ctx.broker.image.topic(topic.name)
-        indexes = {} if found is None else found.partitions
+        image = ctx.broker.image.topic(topic.name)
+        indexes = {} if image is None else image.partitions
         missing = [p for p in topic.partitions if p.partition_index not in indexes]
         if missing:
             refused.append(_refuse(topic, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -62,7 +62,7 @@ async def _commit(
 
 
 async def _admitted(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Writer:
-    """Raises if the transaction's coordinator does not know of this group's partition."""
+    """Raises if the transaction's coordinator does not know this group's partition."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     broker = ctx.broker
@@ -71,23 +71,23 @@ async def _admitted(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Wri
         partition = broker.replicas.lookup(
             CONSUMER_OFFSETS, broker.groups.partition_for(request.group_id)
         )
-        guards = await broker.verification.guard(
+        verifications = await broker.verification.begin(
             request.transactional_id,
             producer,
             {partition: NO_SEQUENCE},
             adds=ctx.version >= TXN_OFFSET_COMMIT_ADDS_PARTITIONS,
         )
-        guard = guards[partition]
-        if isinstance(guard, KafkaError):
-            raise guard
+        verification = verifications[partition]
+        if isinstance(verification, KafkaError):
+            raise verification
     except KafkaError as error:
         raise KafkaError(as_coordinator_error(error.code), error.detail) from None
-    return Writer(*producer, guard)
+    return Writer(*producer, verification)
 
 
 def _for_version(code: ErrorCode, version: int) -> ErrorCode:
     if code is ErrorCode.NETWORK_EXCEPTION:
-        # Of the verification. Clients ask again, without looking for another coordinator.
+        # An error of the verification. Clients retry, without looking for another coordinator.
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if code is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_FROM:
         return ErrorCode.INVALID_TXN_STATE
@@ -113,7 +113,7 @@ def _refuse(
 def _merged(
     refused: list[TxnOffsetCommitResponseTopic], committed: list[TxnOffsetCommitResponseTopic]
 ) -> list[TxnOffsetCommitResponseTopic]:
-    """Some partitions of a topic may be in one and some in the other."""
+    """A topic's partitions may be divided between the two."""
     merged: dict[str, TxnOffsetCommitResponseTopic] = {}
     for topic in (*refused, *committed):
         known = merged.setdefault(topic.name, topic)

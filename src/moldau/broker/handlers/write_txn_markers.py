@@ -1,5 +1,6 @@
-"""WriteTxnMarkers: a transaction coordinator ends transactions on partitions that are led here.
-Answered when all markers are committed; those in __consumer_offsets are the group coordinator's.
+"""WriteTxnMarkers: a transaction coordinator ends transactions on partitions led by this broker.
+Answered when all markers are committed; the group coordinator writes those in
+__consumer_offsets.
 """
 
 import asyncio
@@ -30,9 +31,9 @@ from moldau.protocol.records.control_records import (
 from moldau.storage.producers.state import AppendOrigin
 
 AT_ONCE = 20
-"""Then others have their turn: the first marker in a new log takes milliseconds."""
+"""Then other tasks run: the first marker in a new log takes milliseconds."""
 
-# A transaction coordinator does not expect to hear of another coordinator.
+# A transaction coordinator does not expect errors about another coordinator.
 _AS_LEADER = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -47,7 +48,7 @@ async def handle_write_txn_markers(
 ) -> WriteTxnMarkersResponse:
     writes = _Writes(ctx)
     try:
-        for number, (marker, name, index) in enumerate(_places(request), start=1):
+        for number, (marker, name, index) in enumerate(_keys(request), start=1):
             writes.write(marker, name, index)
             if number % AT_ONCE == 0:
                 await others_first()
@@ -57,7 +58,7 @@ async def handle_write_txn_markers(
     return await ctx.work(writes.response)
 
 
-def _places(request: WriteTxnMarkersRequest) -> Iterator[tuple[WritableTxnMarker, str, int]]:
+def _keys(request: WriteTxnMarkersRequest) -> Iterator[tuple[WritableTxnMarker, str, int]]:
     for marker in request.markers:
         named = (
             (topic.name, index) for topic in marker.topics for index in topic.partition_indexes
@@ -67,7 +68,7 @@ def _places(request: WriteTxnMarkersRequest) -> Iterator[tuple[WritableTxnMarker
 
 
 class _Writes:
-    """Nothing is waited for before everything is appended."""
+    """Everything is appended before anything is waited for."""
 
     def __init__(self, ctx: RequestContext) -> None:
         self._ctx = ctx
@@ -76,10 +77,10 @@ class _Writes:
         self._waiting: dict[asyncio.Future[None], tuple[int, str, int]] = {}
 
     def write(self, marker: WritableTxnMarker, topic: str, index: int) -> None:
-        place = (marker.producer_id, topic, index)
+        key = (marker.producer_id, topic, index)
         partition = self._ctx.broker.replicas.get(topic, index)
         if partition is None or not partition.has_log:
-            self._put(place, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._put(key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
         try:
             _check(marker)
@@ -88,10 +89,10 @@ class _Writes:
             else:
                 waiting = self._append(partition, marker)
         except KafkaError as error:
-            self._put(place, error.code)
+            self._put(key, error.code)
         else:
-            self._put(place, ErrorCode.REQUEST_TIMED_OUT)
-            self._waiting[waiting] = place
+            self._put(key, ErrorCode.REQUEST_TIMED_OUT)
+            self._waiting[waiting] = key
 
     def _append(self, partition: Partition, marker: WritableTxnMarker) -> asyncio.Future[None]:
         control_type = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
@@ -108,7 +109,7 @@ class _Writes:
         return partition.wait_committed(result.last_offset)
 
     async def settled(self) -> None:
-        """Or too late."""
+        """Waits until every marker is committed, or its time is up."""
         if not self._waiting:
             return
         clock, timeout_ms = self._ctx.broker.clock, self._ctx.broker.config.request_timeout_ms
@@ -116,23 +117,23 @@ class _Writes:
             async with clock.timeout(timeout_ms):
                 await asyncio.wait(self._waiting)
         self.forget()
-        for waiting, place in self._waiting.items():
+        for waiting, key in self._waiting.items():
             if not waiting.cancelled():
                 error = waiting.exception()
                 if error is None:
-                    self._put(place, ErrorCode.NONE)
+                    self._put(key, ErrorCode.NONE)
                 elif isinstance(error, KafkaError):
-                    self._put(place, error.code)
+                    self._put(key, error.code)
                 else:
                     raise error
 
     def forget(self) -> None:
-        """Nobody waits for what is not settled yet."""
+        """Cancels the waits for markers that are not committed yet."""
         for waiting in self._waiting:
             waiting.cancel()
 
-    def _put(self, place: tuple[int, str, int], code: ErrorCode) -> None:
-        producer_id, topic, index = place
+    def _put(self, key: tuple[int, str, int], code: ErrorCode) -> None:
+        producer_id, topic, index = key
         if topic == CONSUMER_OFFSETS and code in _AS_LEADER:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self._results.setdefault(producer_id, {}).setdefault(topic, {})[index] = code

@@ -1,1 +1,3 @@
-"""What a node counts, and how Prometheus reads it."""
+"""A node's metrics, and their Prometheus endpoint. The hot path only increments plain numbers; text
+is made on request.
+"""

@@ -1,5 +1,5 @@
-"""What a node counts. Plain numbers on the hot path; `prometheus.py` turns them into text when
-somebody asks.
+"""A node's metrics: plain numbers on the hot path, which `prometheus.py` turns into text on
+request.
 """
 
 from bisect import bisect_left
@@ -12,7 +12,7 @@ from moldau.protocol.api_keys import ApiKey
 LATENCY_BOUNDS_MS = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000)
 
 HELD_BACK = ("time", "disk", "memory", "answer", "connections")
-"""What clients are kept from taking too much of; docs/operations/held-back.md says what to do."""
+"""Kinds of limits that clients run into; docs/operations/held-back.md says what to do."""
 
 
 _NAMED_MAX = 10
@@ -22,13 +22,13 @@ _NAME_CHARS_MAX = 64
 class HeldBackClient(NamedTuple):
     host: str
     client_id: str
-    """As text that is safe to show: a client may call itself anything."""
+    """Both are safe to show: a client may call itself anything."""
     kind: str
 
 
 class HeldBack:
-    """How often clients were kept from taking what others need, and which: those of the few that
-    it happened to most, or last.
+    """Counts how often limits held clients back, and which clients: the few that were held back
+    most often, or last.
     """
 
     def __init__(self) -> None:
@@ -41,13 +41,13 @@ class HeldBack:
         client = HeldBackClient(host, ascii(client_id[:_NAME_CHARS_MAX])[1:-1], kind)
         known = self.by_client
         if client not in known and len(known) >= _NAMED_MAX:
-            # The oldest of the rarest.
+            # Evict the oldest of the rarest.
             del known[min(known, key=known.__getitem__)]
         known[client] = known.get(client, 0) + 1
 
 
 class ApiMetrics:
-    """Requests of one API: how many, and how long they took from frame to answer."""
+    """Requests of one API: their number, and their time from frame to response."""
 
     __slots__ = ("buckets", "count", "total_ms", "unanswered")
 

@@ -1,6 +1,6 @@
-"""The node's numbers as Prometheus reads them. Labels are names that the cluster knows (APIs,
-topics, groups), never what a client made up, and the number of series is bounded. Only clients that
-were held back are named as they name themselves: a few, and escaped.
+"""The node's metrics for Prometheus. Labels are names that the cluster knows (APIs, topics,
+groups), never names that a client chose, and the number of series is bounded. The exception are
+the few clients that were held back: their names are escaped.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from moldau.broker.server.listener import Listener
 
 SERIES_MAX = 20_000
-"""Of one metric; what is beyond is counted and left out."""
+"""Bound on the series of one metric; others are counted and left out."""
 
 
 class NodeCollector:
@@ -34,7 +34,7 @@ class NodeCollector:
         self._listeners = listeners
 
     def collect(self) -> Iterator[Metric | None]:
-        """None: others may have their turn now."""
+        """Yields None where other tasks may run."""
         yield from self._requests()
         yield from self._network()
         yield from self._logs()
@@ -45,7 +45,7 @@ class NodeCollector:
 
     def _requests(self) -> Iterator[Metric]:
         latencies = HistogramMetricFamily(
-            "moldau_request_seconds", "From a request's frame to its answer.", labels=["api"]
+            "moldau_request_seconds", "From a request's frame to its response.", labels=["api"]
         )
         for api_key, api in sorted(self._services.metrics.by_api.items()):
             buckets: list[tuple[str, float]] = []
@@ -77,7 +77,7 @@ class NodeCollector:
         )
         cold_reads = self._services.replicas.cold_reads
         yield _counter(
-            "moldau_cold_reads", "Reads that had to ask the disk, in threads.", cold_reads.count
+            "moldau_cold_reads", "Reads that had to go to the disk, in threads.", cold_reads.count
         )
         yield _counter("moldau_cold_read_bytes", "Of these reads.", cold_reads.bytes)
         yield GaugeMetricFamily(
@@ -92,7 +92,7 @@ class NodeCollector:
         )
         yield GaugeMetricFamily(
             "moldau_event_loop_held_max_seconds",
-            "The longest time of the last minute for which everybody waited for one.",
+            "The longest time of the last minute for which a single task blocked the event loop.",
             value=metrics.loop.recent_ms() / 1000,
         )
         by_api = GaugeMetricFamily(
@@ -108,7 +108,7 @@ class NodeCollector:
         metrics = self._services.metrics
         held_back = CounterMetricFamily(
             "moldau_clients_held_back",
-            "How often a client was kept from taking what others need.",
+            "How often a client was held back because it took what others need.",
             labels=["of"],
         )
         for kind in HELD_BACK:
@@ -116,7 +116,7 @@ class NodeCollector:
         yield held_back
         named = CounterMetricFamily(
             "moldau_client_held_back",
-            "Likewise, of the few clients to whom it happened most, or last.",
+            "Likewise, of the few clients that were held back most often, or last.",
             labels=["host", "client_id", "of"],
         )
         for client, count in list(metrics.held_back.by_client.items()):
@@ -127,7 +127,7 @@ class NodeCollector:
         budget = self._services.budget
         held = GaugeMetricFamily(
             "moldau_inflight_bytes",
-            "Of requests and answers in memory; moldau.inflight.bytes.max bounds them.",
+            "Of requests and responses in memory; moldau.inflight.bytes.max bounds them.",
             labels=["of"],
         )
         held.add_metric(["unfinished requests"], budget.unfinished)
@@ -141,7 +141,7 @@ class NodeCollector:
         sizes = GaugeMetricFamily("moldau_log_bytes", "Size of a log on disk.", labels=labels)
         starts = GaugeMetricFamily("moldau_log_start_offset", "First offset.", labels=labels)
         ends = GaugeMetricFamily("moldau_log_end_offset", "Next offset.", labels=labels)
-        marks = GaugeMetricFamily("moldau_high_watermark", "Committed up to.", labels=labels)
+        marks = GaugeMetricFamily("moldau_high_watermark", "The high watermark.", labels=labels)
         stable = GaugeMetricFamily(
             "moldau_last_stable_offset", "Up to the first open transaction.", labels=labels
         )
@@ -181,7 +181,9 @@ class NodeCollector:
     def _damage(self) -> Iterator[Metric | None]:
         replicas = self._services.replicas
         yield _counter(
-            "moldau_damage_found", "Ranges of offsets found damaged.", replicas.reports.damage_found
+            "moldau_damage_found",
+            "Ranges of offsets found damaged.",
+            replicas.reports.damage_found,
         )
         labels = ["topic", "partition"]
         ranges = GaugeMetricFamily(
@@ -233,7 +235,7 @@ class NodeCollector:
         timeout_max_ms = self._services.config.transaction_max_timeout_ms
         yield GaugeMetricFamily(
             "moldau_partitions_with_late_transactions",
-            "Open for longer than any may be: look with `moldau transactions find-hanging`.",
+            "Open for longer than allowed: check with `moldau transactions find-hanging`.",
             value=sum(
                 partition.has_log
                 and partition.log.producers.has_late_transaction(
@@ -257,16 +259,16 @@ class _Collected:
 
 
 async def render(collector: NodeCollector) -> bytes:
-    """The text of the moment. The numbers are taken in slices; writing them out takes ten times as
-    long with many partitions, and a thread does it.
+    """Returns the current metrics as text. The numbers are collected in slices; formatting them
+    takes ten times as long with many partitions, so a thread does it.
     """
-    found: list[Metric] = []
+    metrics: list[Metric] = []
     slices = Slices()
     for metric in collector.collect():
         if metric is not None:
-            found.append(metric)
+            metrics.append(metric)
         if slices.is_over:
             await slices.next()
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(found))
+    registry.register(_Collected(metrics))
     return await asyncio.get_running_loop().run_in_executor(None, generate_latest, registry)

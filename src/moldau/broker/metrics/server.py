@@ -1,5 +1,5 @@
-"""/metrics over HTTP, for Prometheus: one small GET at a time, from this machine unless told
-otherwise. However many ask, the text is made once for all of them, and takes a small part of the
+"""/metrics over HTTP, for Prometheus: one small GET at a time, on loopback unless configured
+otherwise. The text is made once for all concurrent requests, and takes a small part of the
 node's time. prometheus-client is imported when the port is opened.
 """
 
@@ -24,22 +24,24 @@ _DEADLINE_MS = 10_000
 _CONNECTIONS_MAX = 16
 _WRITE_BYTES = 64 * 1024
 _QUICK_MS = 100
-"""A text that took less to make is never served again."""
+"""A text that took less time to make is never served again."""
 _USED_TIMES = 10
-"""One that took longer is, for so many times as long."""
+"""One that took longer is served again for so many times as long."""
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 Render = Callable[[], Awaitable[bytes]]
 
 
 class MetricsServer:
-    """Takes its port at once, so that a node that cannot have it does not even begin to start."""
+    """Binds its port at once, so that a node that cannot have the port does not even begin to
+    start.
+    """
 
     def __init__(self, host: str, port: int, clock: "Clock") -> None:
         self._clock = clock
         self._render: Render | None = None
         self._server: asyncio.Server | None = None
-        # By age.
+        # Ordered by age.
         self._open: dict[asyncio.StreamWriter, None] = {}
         self._making = asyncio.Lock()
         self._text = b""
@@ -57,7 +59,7 @@ class MetricsServer:
         return f"http://{self._host}:{self.port}/metrics"
 
     async def serve(self, render: Render) -> None:
-        """`render` gives the text of the moment."""
+        """`render` returns the current text."""
         self._render = render
         self._server = await asyncio.start_server(
             self._answer, sock=self._socket, limit=_REQUEST_BYTES_MAX
@@ -70,7 +72,7 @@ class MetricsServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) >= _CONNECTIONS_MAX:
-            # Whoever asks and reads is gone in a moment.
+            # A client that sends its request and reads the response is gone in a moment.
             self._drop(next(iter(self._open)))
         self._open[writer] = None
         deadline = self._clock.call_later(_DEADLINE_MS, writer.transport.abort)
@@ -84,7 +86,7 @@ class MetricsServer:
             pieces = (body[at : at + _WRITE_BYTES] for at in range(0, len(body), _WRITE_BYTES))
             for piece in chain([lines.encode("ascii")], pieces):
                 if writer.is_closing():
-                    # It was dropped, or has left: uvloop refuses to write then.
+                    # The connection was dropped or closed: uvloop refuses to write then.
                     return
                 writer.write(piece)
                 await writer.drain()
@@ -114,7 +116,7 @@ class MetricsServer:
         asked_ms = self._clock.mono_ms()
         async with self._making:
             began_ms = self._clock.mono_ms()
-            # One that was begun while this request waited for its turn is as new as can be.
+            # A text begun while this request waited for its turn is as new as can be.
             if self._text_began_ms < asked_ms and began_ms >= self._text_is_used_until_ms:
                 self._text = await render()
                 self._text_began_ms = began_ms
@@ -126,7 +128,7 @@ class MetricsServer:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    # As bytes: a text that can not be a name would be an error of its encoding.
+    # As bytes: a text that cannot be a host name would be an encoding error.
     family, *_, address = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM)[0]
     return socket.create_server(address[:2], family=family)
 

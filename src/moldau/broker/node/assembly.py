@@ -1,4 +1,4 @@
-"""A running node's insides, in the order in which they need each other."""
+"""The parts of a running node, in the order of their dependencies."""
 
 import logging
 import random
@@ -168,13 +168,13 @@ class NodeParts:
         self._is_loaded = True
         self.replicas.load(self.feed.image)
         if self._node.failure is not None:
-            # Nobody would ever unfence a broker without a directory.
+            # The controller would never unfence a broker without a directory.
             raise MoldauError(self._node.failure)
         self.feed.subscribe(self.replicas.apply)
         self.groups.start()
         self.transactions.start()
         await self.lifecycle.unfence()
-        # Not now: nobody should wait for it.
+        # Not now: the start should not wait for it.
         self._take_reserves_in(_FIRST_RESERVE_MS)
 
     async def stop(self) -> None:
@@ -199,13 +199,13 @@ class NodeParts:
             if self.directories.has_own_metadata:
                 self.directories.mark_metadata(self.lifecycle.broker_epoch)
         else:
-            # A start that got nowhere: what the last stop promised about the logs still holds.
+            # The start failed: what the last clean shutdown recorded about the logs still holds.
             self.directories.restore_markers()
             await self.replicas.abandon()
         self.directories.close()
 
     def _take_reserves_in(self, delay_ms: int) -> None:
-        """And again from time to time: whoever deletes things on a full disk spends them."""
+        """Again from time to time: the reserves are spent when files are deleted on a full disk."""
 
         def take() -> None:
             self.directories.take_reserves(self._node.config.moldau_reserve_bytes)

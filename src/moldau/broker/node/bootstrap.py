@@ -1,5 +1,5 @@
-"""`bootstrap.checkpoint`: the records that a new cluster's metadata log begins with. Written by the
-format, in every log directory; read once, by the first controller.
+"""`bootstrap.checkpoint`: the records that a new cluster's metadata log begins with. Formatting
+writes it into every log directory; the first controller reads it once.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ BOOTSTRAP_FILE = "bootstrap.checkpoint"
 
 
 class BootstrapError(MoldauError):
-    """The file is damaged or says nothing: format again."""
+    """The file is damaged or lacks a metadata version: format again."""
 
 
 def write_bootstrap_records(
@@ -36,7 +36,7 @@ def write_bootstrap_records(
 
 
 def read_bootstrap_records(directory: LogDirectory) -> list[Message]:
-    """Without the file, as a directory from an early release has it: the newest level."""
+    """Without the file, as in a directory from an early release: the newest level."""
     path = directory.path / BOOTSTRAP_FILE
     with directory.offline_on_error:
         if not directory.filesystem.exists(path):

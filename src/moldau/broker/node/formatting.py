@@ -1,6 +1,6 @@
-"""Makes log directories a node's own, as `kafka-storage format` does: whose they are, what the
-cluster's metadata begins with, and who votes. `meta.properties` comes last: without it a directory
-is not formatted, whatever else is in it.
+"""Formats log directories, as `kafka-storage format` does: their node and cluster, the first
+records of the cluster's metadata, and the voters. `meta.properties` is written last: without it
+a directory is not formatted, even if other files exist.
 """
 
 import os
@@ -52,11 +52,11 @@ class FormatError(MoldauError):
 @frozen(kw_only=True)
 class FormatOptions:
     cluster_id: str | None = None
-    """None: a new one."""
+    """None generates a new one."""
     standalone: bool = False
     """This node is the only voter."""
     initial_controllers: str | None = None
-    """The voters: id@host:port:directory-id, with commas between."""
+    """The voters as id@host:port:directory-id, separated by commas."""
     no_initial_controllers: bool = False
     release_version: str | None = None
     features: dict[str, int] = field(default_factory=dict)
@@ -67,12 +67,12 @@ class FormatOptions:
 class Formatted(NamedTuple):
     cluster_id: str
     directories: list[tuple[Path, str]]
-    """Those that were formatted now, and what they are for."""
+    """The directories that were formatted now, and their kinds."""
     levels: dict[str, int]
 
 
 def random_uuid() -> Uuid:
-    """Never one whose text begins with a dash, which tools would take for an option."""
+    """Never an id whose text begins with a dash, which tools would parse as an option."""
     while True:
         found = Uuid(uuid.uuid4().bytes)
         if not uuid_text(found).startswith("-"):
@@ -80,7 +80,7 @@ def random_uuid() -> Uuid:
 
 
 def is_formatted(filesystem: FileSystem, config: BrokerConfig) -> bool:
-    """Whether any of its directories is."""
+    """Whether any of its directories is formatted."""
     return any(filesystem.exists(path / META_PROPERTIES_FILE) for path in directories_of(config))
 
 
@@ -129,7 +129,7 @@ class _Plan:
     now_ms: int
 
     def unformatted(self, *, ignore_formatted: bool) -> list[Path]:
-        """Looks at all before anything is written."""
+        """Checks all directories before anything is written."""
         waiting = []
         for path in directories_of(self.config):
             if self.filesystem.exists(path) and not self.filesystem.is_directory(path):
@@ -163,7 +163,7 @@ class _Plan:
             raise FormatError(f"{metadata} holds a metadata log, but {path} has no meta.properties")
 
     def format(self, path: Path) -> str:
-        """What the directory is for."""
+        """Returns the directory's kind."""
         is_metadata = path == Path(self.config.metadata_directory)
         is_voter = self.voters is not None and self.config.node_id in self.voters.by_id
         directory_id = random_uuid()
@@ -193,7 +193,7 @@ class _Plan:
             self.filesystem.sync_directory(each.parent)
 
     def _write_first_snapshot(self, path: Path, voters: VoterSet) -> None:
-        """At offset 0: nothing but the voters."""
+        """At offset 0: contains only the voters."""
         directory = path / directory_name(METADATA_PARTITION)
         self._make(directory)
         head = SnapshotHead(
@@ -215,18 +215,18 @@ def _bootstrap_records(levels: dict[str, int], scram_users: Iterable[str]) -> li
             raise FormatError(
                 f"SCRAM users need {METADATA_VERSION} {level_name(SCRAM_FROM)} or later"
             )
-        # Few nodes need it, and it loads what it takes to hash passwords.
+        # Few nodes need it, and it loads the modules that hash passwords.
         from moldau.core.security.scram_arguments import parse_scram_argument
 
         records.append(parse_scram_argument(text, os.urandom(_SALT_BYTES)))
     return records
 
 
-# Who votes
+# Voters
 
 
 def _initial_voters(config: BrokerConfig, options: FormatOptions) -> VoterSet | None:
-    """None if the format does not say: static voters, or a controller that joins later."""
+    """None if the format does not define them: static voters, or a controller that joins later."""
     wanted = [options.standalone, options.initial_controllers is not None]
     if sum([*wanted, options.no_initial_controllers]) > 1:
         raise FormatError(
@@ -262,7 +262,7 @@ def _parse_controllers(config: BrokerConfig, text: str) -> VoterSet:
     name = config.controller_names[0]
     voters = [_parse_controller(name, part) for part in text.split(",") if part.strip()]
     if not voters:
-        raise FormatError("--initial-controllers names nobody")
+        raise FormatError("--initial-controllers is empty")
     found = VoterSet.of(voters)
     if len(found.by_id) < len(voters):
         raise FormatError("--initial-controllers names a node twice")

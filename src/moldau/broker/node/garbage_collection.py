@@ -1,11 +1,11 @@
 """Python's cycle collector, tuned for a process that is a node.
 
-A full collection walks over everything that is alive: with ten thousand groups that is a tenth of a
-second in which no client is served. So there are no automatic ones. New objects are collected as
-always; what survives is examined once more, within about a second, and then frozen: it is still
-freed when the last reference goes, but no collection walks over it again. The price is garbage in
-cycles that formed after they were frozen; it is found by a full collection when twice as many
-objects have been frozen for minutes as after the one before.
+A full collection traverses all live objects: with ten thousand groups that is a tenth of a second
+in which no client is served. So there are no automatic ones. New objects are collected as always;
+survivors are examined again, within about a second, and then frozen: reference counting still frees
+them, but no collection traverses them again. The price is garbage in cycles that formed after they
+were frozen; a full collection finds it when twice as many objects have been frozen for minutes as
+after the last one.
 """
 
 import gc
@@ -17,23 +17,25 @@ from moldau.net.clock import Clock, Timer
 _log = logging.getLogger(__name__)
 
 _YOUNG_MAX = 5_000
-"""New objects before the youngest are collected: half a millisecond of work or less."""
+"""New objects before the youngest generation is collected: half a millisecond of work or less."""
 _YOUNG_COLLECTIONS = 4
-"""Before the survivors of so many are collected together."""
+"""Collections before their survivors are collected together."""
 _EXAMINED_MAX = 2
-"""Collections of survivors whose survivors are examined: ten milliseconds of work."""
+"""Survivors are examined up to this number: ten milliseconds of work."""
 _NEVER = 1 << 30
 LOOK_EVERY_MS = 1_000
 _LOOKS_BETWEEN_COUNTS = 60
 """Counting what is frozen takes a few milliseconds for a million objects."""
 _COUNTS_ABOVE = 5
-"""In a row before a full collection: what is under way for clients passes."""
+"""Checks in a row before a full collection: objects of running requests come and go."""
 _FROZEN_MIN = 1_000_000
-"""Fewer are not worth a full collection."""
+"""Fewer objects are not worth a full collection."""
 
 
 class GarbageCollection:
-    """For a process that does little else: these settings are not only the node's."""
+    """For processes that do little else: these settings affect the whole process, not only the
+    node.
+    """
 
     def __init__(self, clock: Clock, *, frozen_min: int = _FROZEN_MIN) -> None:
         self._clock = clock
@@ -44,13 +46,13 @@ class GarbageCollection:
         self._full_above = frozen_min
         self._counts_above = 0
         self.full_collections = 0
-        """How many had to walk over everything."""
+        """The number of collections that traversed everything."""
 
     def start(self) -> None:
         self._before = gc.get_threshold()
         gc.set_threshold(_YOUNG_MAX, _YOUNG_COLLECTIONS, _NEVER)
         gc.freeze()
-        self._timer = self._clock.call_later(LOOK_EVERY_MS, self._look)
+        self._timer = self._clock.call_later(LOOK_EVERY_MS, self._check)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -60,11 +62,11 @@ class GarbageCollection:
             gc.unfreeze()
             self._before = None
 
-    def _look(self) -> None:
-        self._timer = self._clock.call_later(LOOK_EVERY_MS, self._look)
+    def _check(self) -> None:
+        self._timer = self._clock.call_later(LOOK_EVERY_MS, self._check)
         survivors = gc.get_count()[2]
         if survivors:
-            # A flood is not worth the pause: most of it is gone soon, without a collection.
+            # A flood is not worth the pause: most of it is freed soon, without a collection.
             if survivors <= _EXAMINED_MAX:
                 gc.collect()
             gc.freeze()
@@ -78,11 +80,11 @@ class GarbageCollection:
     def _collect_all(self) -> None:
         began_s = time.perf_counter()
         gc.unfreeze()
-        found = gc.collect()
+        freed = gc.collect()
         gc.freeze()
         alive = gc.get_freeze_count()
         self._full_above = max(2 * alive, self._frozen_min)
         self._counts_above = 0
         self.full_collections += 1
         took_ms = (time.perf_counter() - began_s) * 1000
-        _log.debug("a full collection of %d objects freed %d in %.0f ms", alive, found, took_ms)
+        _log.debug("a full collection of %d objects freed %d in %.0f ms", alive, freed, took_ms)

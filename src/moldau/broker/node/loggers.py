@@ -1,5 +1,5 @@
 """Python's loggers as Kafka's BROKER_LOGGER resource: their levels under Kafka's names. They belong
-to the process: nodes that share one share their loggers. Nothing of it survives a restart.
+to the process, so that nodes in one process share them. Changes do not survive a restart.
 """
 
 import logging
@@ -22,7 +22,7 @@ _LEVELS = {
 
 
 def logger_levels() -> dict[str, str]:
-    """The level in force of each logger that exists, the root's among them."""
+    """The effective level of each logger that exists, including the root's."""
     known = sorted(
         name
         for name, logger in logging.Logger.manager.loggerDict.items()
@@ -35,7 +35,7 @@ def logger_levels() -> dict[str, str]:
 
 
 def change_levels(changes: Sequence[Change], *, validate_only: bool) -> None:
-    """All of them or, if one can not be made, none. Raises KafkaError."""
+    """Makes all changes or, if one is invalid, none. Raises KafkaError."""
     known = logger_levels()
     for change in changes:
         _check(change, known)
@@ -45,18 +45,18 @@ def change_levels(changes: Sequence[Change], *, validate_only: bool) -> None:
 
 
 def _new_level(change: Change) -> int:
-    # A deletion's value means nothing; Java sends an empty one.
+    # A deletion's value is ignored; Java sends an empty one.
     if change.operation == Operation.DELETE or change.value is None:
         return logging.NOTSET
     return _LEVELS[change.value.upper()]
 
 
 def _check(change: Change, known: dict[str, str]) -> None:
-    """In Kafka's words."""
+    """Raises errors with Kafka's messages."""
     if change.operation not in {Operation.SET, Operation.DELETE}:
         is_known = change.operation in frozenset(Operation)
-        asked = Operation(change.operation).name if is_known else f"Unknown {change.operation}"
-        detail = f"{asked} operation is not allowed for the BROKER_LOGGER resource"
+        operation = Operation(change.operation).name if is_known else f"Unknown {change.operation}"
+        detail = f"{operation} operation is not allowed for the BROKER_LOGGER resource"
         raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
     if change.name not in known:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")

@@ -1,4 +1,4 @@
-"""One node: its life, its listeners, and what its owner may ask of it. What it is made of is in
+"""One node: its life, its listeners, and its interface for the code that runs it. Its parts are in
 node/assembly.py. Nothing here is global: one process can hold several nodes.
 """
 
@@ -48,7 +48,9 @@ _LAG_SAMPLE_MS = 500
 
 
 class Node:
-    """`start`, then `stop`. A node that failed says why in `failure` and should be stopped."""
+    """Call `start`, then `stop`. A node that failed has its reason in `failure` and should be
+    stopped.
+    """
 
     def __init__(
         self,
@@ -129,10 +131,10 @@ class Node:
             await self._metrics_server.serve(lambda: render(collector))
             _log.info("metrics on %s", self._metrics_server.url)
             if not is_loopback(self.config.moldau_metrics_host):
-                _log.warning("other machines can read the metrics, without a password")
+                _log.warning("the metrics can be read from other machines without a password")
 
     async def stop(self) -> None:
-        """Everything to the disk and the locks released. Stopping twice is fine."""
+        """Flushes everything to the disk and releases the locks. May be called twice."""
         self.listeners.stop_accepting()
         if self._metrics_server is not None:
             self._metrics_server.close()
@@ -144,7 +146,7 @@ class Node:
         self.clock.close()
 
     def fail(self, reason: str) -> None:
-        """This node can not go on."""
+        """Declares that this node cannot continue."""
         if self.failure is None:
             _log.error("the node stops: %s", reason)
             self.failure = reason
@@ -155,7 +157,7 @@ class Node:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
 
     def _sample_lag(self) -> None:
-        """How late a timer fires says how long the event loop was kept from its work."""
+        """A late timer shows how long the event loop was blocked."""
         due_ms = self.clock.mono_ms() + _LAG_SAMPLE_MS
 
         def measure() -> None:
@@ -167,7 +169,7 @@ class Node:
 
         self.clock.call_later(_LAG_SAMPLE_MS, measure)
 
-    # What it tells and does for its owner
+    # For the code that runs the node
 
     @property
     def current_config(self) -> BrokerConfig:
@@ -179,7 +181,7 @@ class Node:
 
     @property
     def ports(self) -> dict[str, int]:
-        """Listener's name -> the port it has."""
+        """Listener name -> bound port."""
         return {listener.name: listener.port for listener in self.listeners.all}
 
     @property
@@ -203,7 +205,7 @@ class Node:
         return f"node {self.config.node_id}, cluster {parts.services.cluster_id}, data in {data}"
 
     async def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
-        """Raises KafkaError unless it is new and was made."""
+        """Raises KafkaError unless the topic is new and was created."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -220,13 +222,17 @@ class Node:
         return self._running().dispatcher.table.handler(api_key)
 
     def intercept(self, interceptor: Interceptor | None) -> None:
-        """For tests: sees every client request first and may give its outcome."""
+        """For tests: sees every client request first and may supply its response."""
         self._running().dispatcher.interceptor = interceptor
 
     def drop_connections(self) -> int:
-        """Cut all connections of clients; how many there were."""
+        """Closes all connections of clients and returns their number."""
         names = self.config.controller_names
-        return sum(one.drop_connections() for one in self.listeners.all if one.name not in names)
+        return sum(
+            listener.drop_connections()
+            for listener in self.listeners.all
+            if listener.name not in names
+        )
 
     def _client_listener(self) -> Listener:
         names = self.config.controller_names

@@ -1,5 +1,5 @@
-"""The settings that are in force on this node now: its properties, under what the metadata log
-says for all brokers and for this one.
+"""The settings that are in force on this node: its properties, overridden by what the metadata log
+stores for all brokers and for this one.
 """
 
 import logging
@@ -23,7 +23,7 @@ _ALL_BROKERS = ConfigResource(ConfigResourceType.BROKER, "")
 Listener = Callable[[BrokerConfig, BrokerConfig], None]
 """Called with the settings before and after."""
 Check = Callable[[BrokerConfig], None]
-"""Called with settings that are asked for. Raises MoldauError if this node can not have them."""
+"""Called with the requested settings. Raises MoldauError if this node cannot use them."""
 
 
 class Settings:
@@ -48,7 +48,7 @@ class Settings:
         self._checks.append(check)
 
     def apply(self, delta: "MetadataDelta", image: "MetadataImage") -> None:
-        """What can not be put in force is logged, and what was in force stays."""
+        """Unusable settings are logged, and the ones in force stay."""
         if not delta.changed_configs & {_ALL_BROKERS, self._own_resource}:
             return
         layers = self._current.layers._replace(
@@ -61,14 +61,14 @@ class Settings:
             _log.error("settings changed at run time are not used: %s", error.detail)
             return
         before, self._current = self._current, config
-        # Those of one listener are only there.
+        # Settings of a single listener are only in `given`.
         if config != before or config.given != before.given:
             for listener in self._listeners:
                 listener(before, config)
 
     def check_change(self, resource_name: str, properties: Mapping[str, str]) -> None:
-        """Raises INVALID_REQUEST if these can not become the run-time settings of all brokers
-        (empty name) or of this one.
+        """Raises INVALID_REQUEST if these cannot become the run-time settings of all brokers (empty
+        name) or of this one.
         """
         for_all = resource_name == ""
         layers = self._current.layers

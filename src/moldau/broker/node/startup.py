@@ -1,5 +1,5 @@
-"""What a node settles before it runs: that its listeners are safe, which ports they got, where its
-data is and whose it is.
+"""The checks and preparations before a node runs: safe listeners, their ports, the data directories
+and their owner.
 """
 
 import contextlib
@@ -41,18 +41,20 @@ _LOOPBACK_NAMES = {"localhost", "ip6-localhost", "ip6-loopback"}
 
 @frozen(kw_only=True)
 class NodeOptions:
-    """What a node is told that is no setting of Kafka's."""
+    """A node's options that are not Kafka settings."""
 
     formats_itself: bool = False
-    """Directories that nobody has formatted are formatted at the start."""
+    """Formats unformatted directories at the start."""
     config_file: Path | None = None
-    """Where the settings come from, for those who are told to format."""
+    """The properties file, for the hint about formatting."""
     insecure_listeners: frozenset[str] = frozenset()
-    """May be reached from other machines without authentication."""
+    """Listeners that other machines may reach without authentication."""
 
 
 def check_can_run(config: BrokerConfig, options: NodeOptions) -> None:
-    """Raises MoldauError for what this release cannot do, or should not without being asked."""
+    """Raises MoldauError for settings that this release does not support, or that need explicit
+    consent.
+    """
     refuse_unsupported(config)
     if not (config.is_broker and config.is_controller):
         raise MoldauError(
@@ -62,24 +64,24 @@ def check_can_run(config: BrokerConfig, options: NodeOptions) -> None:
     allowed = {name.upper() for name in options.insecure_listeners}
     known = {listener.name for listener in config.bound_listeners}
     if "listener.security.protocol.map" in config.given:
-        # One that comes later has a protocol already.
+        # A listener that is added later has a protocol already.
         known |= set(config.security_protocols)
     unknown = allowed - known
     if unknown:
         names = ", ".join(listener.name for listener in config.bound_listeners)
-        raise MoldauError(f"--insecure-listener {min(unknown)} is none of the listeners {names}")
+        raise MoldauError(f"--insecure-listener {min(unknown)} is not one of the listeners {names}")
     for listener in config.bound_listeners:
         check_listener(listener, options)
 
 
 def check_listener(listener: Listener, options: NodeOptions) -> None:
-    """Raises MoldauError for one that this release cannot have, or should not without being
-    asked.
+    """Raises MoldauError for a listener that this release does not support, or that needs explicit
+    consent.
     """
     if listener.security_protocol is not SecurityProtocol.PLAINTEXT:
         raise MoldauError(
-            f"listener {listener.name} wants {listener.security_protocol.name}; "
-            "only PLAINTEXT is there yet"
+            f"listener {listener.name} needs {listener.security_protocol.name}; "
+            "only PLAINTEXT is supported yet"
         )
     allowed = {name.upper() for name in options.insecure_listeners}
     if not is_loopback(listener.host) and listener.name not in allowed:
@@ -98,8 +100,8 @@ def is_loopback(host: str) -> bool:
 
 
 def raise_descriptor_limit() -> None:
-    """Each connection and each open segment takes a descriptor: take what we are allowed. macOS
-    calls that unlimited and refuses more than its kernel's limit.
+    """Each connection and each open segment takes a descriptor: raise the soft limit to the hard
+    one. macOS calls its hard limit unlimited and refuses more than its kernel's limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
@@ -111,19 +113,20 @@ def raise_descriptor_limit() -> None:
 
 
 def connections_possible() -> int:
-    """What the logs leave of the descriptors. A client beyond them would take one from a log, and a
+    """The descriptors that the logs leave. A client beyond them would take one from a log, and a
     log that cannot open its files takes its directory offline.
     """
     return max(descriptor_limit() - segments_open_max() - _OTHER_DESCRIPTORS, _CONNECTIONS_MIN)
 
 
 def with_ports(config: BrokerConfig, ports: Mapping[str, int]) -> BrokerConfig:
-    """The settings with the ports that were free instead of 0."""
+    """The settings with the bound ports in place of 0."""
     if all(listener.port for listener in config.bound_listeners):
         return config
     properties = dict(config.given)
     properties["listeners"] = ",".join(
-        f"{one.name}://{_bracketed(one.host)}:{ports[one.name]}" for one in config.bound_listeners
+        f"{listener.name}://{_bracketed(listener.host)}:{ports[listener.name]}"
+        for listener in config.bound_listeners
     )
     if config.controller_quorum_bootstrap_servers:
         controller = config.controller_listeners[0]
@@ -137,7 +140,7 @@ def with_ports(config: BrokerConfig, ports: Mapping[str, int]) -> BrokerConfig:
 
 
 def reachable_host(host: str) -> str:
-    """The name under which others find this machine, if a listener has all its addresses."""
+    """The host name that other machines use, if a listener binds all addresses."""
     return socket.getfqdn() if host in {"", WILDCARD_HOST, "::"} else host
 
 
@@ -146,7 +149,9 @@ def _bracketed(host: str) -> str:
 
 
 class Directories:
-    """The open, locked directories of a node. `close` lets go of those that are still open."""
+    """The open, locked directories of a node. `close` closes and unlocks those that are still
+    open.
+    """
 
     def __init__(
         self,
@@ -165,15 +170,15 @@ class Directories:
 
     @property
     def has_own_metadata(self) -> bool:
-        """The metadata log lies in a directory without other logs."""
+        """The metadata log has a directory without other logs."""
         return self.metadata not in self.logs
 
     @property
     def previous_epoch(self) -> int:
-        """The broker epoch of the clean stop before; -1 if any directory did not see one."""
+        """The broker epoch of the last clean shutdown; -1 if it missed any of the directories."""
         epochs = {directory.clean_stop_epoch for directory in self.logs}
-        found = epochs.pop() if len(epochs) == 1 else None
-        return -1 if found is None else found
+        epoch = epochs.pop() if len(epochs) == 1 else None
+        return -1 if epoch is None else epoch
 
     def take_reserves(self, bytes_max: int) -> None:
         for directory in self._by_path.values():
@@ -188,7 +193,7 @@ class Directories:
             directory.reserve.release()
 
     def mark_metadata(self, broker_epoch: int) -> None:
-        """The metadata log is closed; one that cannot be marked is checked at the next start."""
+        """The metadata log is closed. If it cannot be marked, the next start checks it."""
         with contextlib.suppress(KafkaError):
             self.metadata.mark_clean_stop(broker_epoch)
 
@@ -211,7 +216,9 @@ def _format_command(config: BrokerConfig, options: NodeOptions) -> str:
 def open_directories(
     filesystem: FileSystem, config: BrokerConfig, options: NodeOptions, now_ms: int
 ) -> Directories:
-    """Format them if that is wanted and needed; open and lock them all. Raises MoldauError."""
+    """Formats directories if requested and necessary; opens and locks them all. Raises
+    MoldauError.
+    """
     paths = directories_of(config)
     if options.formats_itself and not is_formatted(filesystem, config):
         for path in paths:
@@ -250,7 +257,7 @@ def open_directories(
 def _check_usable(
     config: BrokerConfig, opened: Container[Path], unavailable: Mapping[Path, str]
 ) -> None:
-    """One broken disk of several is no reason not to start, unless everything depends on it."""
+    """One broken disk of several does not prevent the start, unless the metadata depends on it."""
     metadata = Path(config.metadata_directory)
     if metadata in unavailable:
         raise MoldauError(f"{metadata} cannot be used: {unavailable[metadata]}")
@@ -261,16 +268,16 @@ def _check_usable(
 
 
 def _restore_markers(directories: Iterable[LogDirectory]) -> None:
-    """Opening them took the markers of the last clean stop away, which still hold."""
+    """Opening the directories removed the markers of the last clean shutdown, which still hold."""
     for directory in directories:
         if directory.clean_stop_epoch is not None and directory.is_online:
-            # Without one, the next start checks the logs.
+            # Without a marker, the next start checks the logs.
             with contextlib.suppress(KafkaError):
                 directory.mark_clean_stop(directory.clean_stop_epoch)
 
 
 def _check_empty(filesystem: FileSystem, path: Path) -> None:
-    """What is there without being formatted is somebody's."""
+    """Files in an unformatted directory belong to another application."""
     if not filesystem.exists(path):
         return
     try:
@@ -281,7 +288,7 @@ def _check_empty(filesystem: FileSystem, path: Path) -> None:
         ) from None
     if not is_empty:
         raise ForeignDirectoryError(
-            path, "holds files and is no log directory; choose another one with --dir"
+            path, "holds files and is not a log directory; choose another one with --dir"
         )
 
 
@@ -292,7 +299,7 @@ def _cluster_id(filesystem: FileSystem, paths: Iterable[Path]) -> str:
             cluster_id = read_meta_properties(filesystem, meta_path).cluster_id
             if cluster_id:
                 return cluster_id
-    raise MoldauError(f"no {META_PROPERTIES_FILE} says which cluster the directories belong to")
+    raise MoldauError(f"no {META_PROPERTIES_FILE} names the cluster of the directories")
 
 
 def _unique(texts: Iterable[str]) -> list[Path]:

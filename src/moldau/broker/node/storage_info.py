@@ -15,7 +15,7 @@ from moldau.storage.disk.filesystem import FileSystem
 @dataclass(slots=True)
 class StorageInfo:
     directories: list[Path] = field(default_factory=list)
-    """Those that exist."""
+    """The directories that exist."""
     metadata: dict[Path, MetaProperties] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -29,24 +29,24 @@ def storage_info(filesystem: FileSystem, directories: list[Path]) -> StorageInfo
             info.problems.append(f"{path} is not a directory")
         else:
             info.directories.append(path)
-            _look_at(filesystem, path, info)
+            _inspect(filesystem, path, info)
     return info
 
 
-def _look_at(filesystem: FileSystem, path: Path, info: StorageInfo) -> None:
+def _inspect(filesystem: FileSystem, path: Path, info: StorageInfo) -> None:
     if not filesystem.exists(path / META_PROPERTIES_FILE):
         info.problems.append(f"{path} is not formatted")
         return
     try:
-        found = read_meta_properties(filesystem, path / META_PROPERTIES_FILE)
+        meta = read_meta_properties(filesystem, path / META_PROPERTIES_FILE)
     except DamagedFileError as error:
         info.problems.append(str(error))
         return
-    if found.version == 0:
+    if meta.version == 0:
         info.problems.append(f"{path} was formatted for ZooKeeper, not for KRaft")
     for other in list(info.metadata.values())[:1]:
-        if other.cluster_id != found.cluster_id:
+        if other.cluster_id != meta.cluster_id:
             info.problems.append(f"{path} belongs to another cluster than the directories before")
-        elif other.node_id != found.node_id:
+        elif other.node_id != meta.node_id:
             info.problems.append(f"{path} belongs to another node than the directories before")
-    info.metadata[path] = found
+    info.metadata[path] = meta

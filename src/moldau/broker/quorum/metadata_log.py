@@ -1,5 +1,5 @@
-"""`__cluster_metadata-0` on the disk: its log, its snapshots, and the quorum's memory of elections,
-in Kafka's files. Nothing here decides anything; the owner is the quorum node.
+"""`__cluster_metadata-0` on the disk: its log, its snapshots, and the quorum's election state, in
+Kafka's files. Nothing here decides anything; the quorum node owns it.
 """
 
 import logging
@@ -46,16 +46,17 @@ _log = logging.getLogger(__name__)
 METADATA_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
 QUORUM_STATE_FILE = "quorum-state"
-# Ours: Kafka promises nothing about its metadata log and so cannot tell damage from a torn end.
+# Not a file of Kafka's, which records no recovery point for its metadata log and so cannot tell
+# damage from a torn end.
 _READ_BYTES = 1 << 20
 
 
 class MetadataLogError(MoldauError):
-    """The metadata log cannot be used as it is. Going on without it would lose metadata."""
+    """The metadata log cannot be used as it is. Continuing without it would lose metadata."""
 
 
 class LoadedSnapshot(NamedTuple):
-    """The state that the log goes on from; empty if it has everything."""
+    """The state that the log continues from; empty if the log is complete."""
 
     image: MetadataImage
     voters: VoterSet | None
@@ -63,7 +64,7 @@ class LoadedSnapshot(NamedTuple):
 
 
 class QuorumRecords(NamedTuple):
-    """What the quorum's own records say, and where the last voters are."""
+    """The contents of the quorum's own records, and the offset of the last voters record."""
 
     voters: VoterSet | None
     voters_offset: int
@@ -71,7 +72,7 @@ class QuorumRecords(NamedTuple):
 
 
 class MetadataLog:
-    """Make one with `MetadataLog.open`."""
+    """Create one with `MetadataLog.open`."""
 
     def __init__(
         self,
@@ -96,8 +97,8 @@ class MetadataLog:
         flusher: GroupFlusher,
         now_ms: int,
     ) -> "MetadataLog":
-        """Recovers what a crash left. Raises MetadataLogError or MissingSnapshotError if something
-        that was committed cannot be read.
+        """Recovers from a crash. Raises MetadataLogError or MissingSnapshotError if committed data
+        cannot be read.
         """
         path = directory.path_of(METADATA_PARTITION)
         with directory.offline_on_error:
@@ -106,9 +107,11 @@ class MetadataLog:
                 config=_log_config(settings), flush_policy="group", flusher=flusher
             )
             checkpointed = Checkpointed(recovery_point=_read_recovery_point(directory, path))
-            place = LogLocation(directory=directory, path=path, topic_partition=METADATA_PARTITION)
-            # No trust in a clean stop: it tells of the other logs, and Kafka looks here too.
-            log = open_log(place, options, checkpointed, is_clean=False, now_ms=now_ms)
+            location = LogLocation(
+                directory=directory, path=path, topic_partition=METADATA_PARTITION
+            )
+            # The marker of a clean shutdown is about the other logs, and Kafka checks here, too.
+            log = open_log(location, options, checkpointed, is_clean=False, now_ms=now_ms)
             try:
                 snapshots, start = _read_start(log, now_ms)
             except BaseException:
@@ -122,7 +125,7 @@ class MetadataLog:
 
     @property
     def last_epoch(self) -> int:
-        """Of the last record, or of the snapshot in front of an empty log."""
+        """Epoch of the last record, or of the snapshot if the log is empty."""
         return max(self.log.epochs.latest_epoch or 0, self.start.image.epoch)
 
     # The log
@@ -131,7 +134,7 @@ class MetadataLog:
         self.log.append_as_leader(batch, epoch, now_ms, origin=AppendOrigin.RAFT_LEADER)
 
     def batches(self, start: int, end: int) -> Iterator[RecordBatch]:
-        """Those with offsets from `start` up to `end`. Snapshots end where a batch does."""
+        """The batches with offsets from `start` up to `end`. Snapshots end where a batch does."""
         offset = start
         while offset < end:
             found = self.log.read(offset, _READ_BYTES, isolation=Isolation.LOG_END)
@@ -143,7 +146,7 @@ class MetadataLog:
             offset = found.next_offset
 
     def quorum_records(self) -> QuorumRecords:
-        """The last of them, committed or not: a leader goes by what is in its log."""
+        """The last of them, committed or not: a leader uses the ones in its log."""
         voters, version = self.start.voters, self.start.kraft_version
         voters_offset = self.start.image.offset if voters is not None else -1
         for batch in self.batches(self.start.image.offset + 1, self.log.log_end_offset):
@@ -173,18 +176,18 @@ class MetadataLog:
         with self.directory.offline_on_error:
             write_atomically(self.directory.filesystem, self.path / QUORUM_STATE_FILE, content)
 
-    # What is kept
+    # Retention
 
     def is_batch_start(self, offset: int) -> bool:
-        """Followers read from where a snapshot ends, so it must end between batches."""
+        """Followers read from the end of a snapshot, so it must end between batches."""
         if offset == self.log.log_end_offset:
             return True
         found = self.log.read(offset, 1, isolation=Isolation.LOG_END)
         return RecordBatch(found.records).base_offset == offset
 
     def clean(self, now_ms: int) -> None:
-        """Old snapshots go while there are too many bytes or they are too old, and with them the
-        segments that only they needed. The newest snapshot always stays.
+        """Deletes old snapshots while they exceed the limits of size or age, and the segments that
+        only they needed. The newest snapshot always stays.
         """
         ids = self.snapshots.ids
         with self.log.damage_handler:
@@ -211,7 +214,7 @@ class MetadataLog:
         return now_ms - self.snapshots.timestamp_ms(snapshot_id) > age_max_ms
 
     def storing_recovery_point(self) -> Steps[None]:
-        """What is before it was flushed: if it cannot be read one day, that is damage."""
+        """Data before it was flushed: if it cannot be read later, that is damage."""
         flushed = self.log.recovery_point
         if flushed > self._stored_recovery_point:
             path = self.path / RECOVERY_POINT_FILE
@@ -281,7 +284,7 @@ def _read_start(log: Log, now_ms: int) -> tuple[SnapshotStore, LoadedSnapshot]:
         start = _loaded(*found)
     except MetadataReplayError as error:
         raise MetadataLogError(f"{log.path / found[0].file_name}: {error}") from error
-    _start_behind(log, found[0], now_ms)
+    _start_after(log, found[0], now_ms)
     return snapshots, start
 
 
@@ -303,11 +306,11 @@ def _kraft_version(value: ControlValue) -> int:
     return decode(KRaftVersionRecord, 0, value[1]).kraft_version
 
 
-def _start_behind(log: Log, newest: SnapshotId, now_ms: int) -> None:
-    """What a snapshot has is safe, also if the log has lost it."""
+def _start_after(log: Log, newest: SnapshotId, now_ms: int) -> None:
+    """Data in a snapshot is safe, even if the log has lost it."""
     if newest.offset > log.log_end_offset:
         _log.warning(
-            "the metadata log ends at %d and goes on behind its snapshot at %d",
+            "the metadata log ends at %d and restarts after its snapshot at %d",
             log.log_end_offset,
             newest.offset,
         )

@@ -1,4 +1,4 @@
-"""DescribeQuorum's answer, from what the quorum says about itself."""
+"""The response to DescribeQuorum, from the quorum's status."""
 
 from moldau.broker.quorum.metadata_log import METADATA_PARTITION
 from moldau.core.quorum.machine import QuorumStatus, ReplicaStatus
@@ -19,12 +19,12 @@ _NODES_FROM = 2
 def described_quorum(
     status: QuorumStatus, request: DescribeQuorumRequest, version: int
 ) -> DescribeQuorumResponse:
-    asked = [
+    requested = [
         (topic.topic_name, each.partition_index)
         for topic in request.topics
         for each in topic.partitions
     ]
-    if asked != [METADATA_PARTITION]:
+    if requested != [METADATA_PARTITION]:
         return _unknown_partitions(request)
     partition = DescribeQuorumResponsePartitionData(
         partition_index=METADATA_PARTITION.partition,

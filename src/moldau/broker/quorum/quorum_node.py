@@ -1,6 +1,6 @@
-"""Runs the quorum machine over the metadata log: does its effects, tells it what became of them,
-and hands committed batches to the listeners. Appends are pipelined; one sync covers all of them
-that came before it.
+"""Runs the quorum machine over the metadata log: performs its effects, feeds the results back to
+it, and hands committed batches to the listeners. Appends are pipelined; one sync covers all
+appends before it.
 """
 
 import asyncio
@@ -59,13 +59,13 @@ from moldau.types import ZERO_UUID
 _log = logging.getLogger(__name__)
 
 _UPKEEP_MS = 60_000
-# More cannot be under way: whoever appends faster than the disk takes it is told to wait.
+# The bound on pending batches: a caller that appends faster than the disk writes gets an error.
 _PENDING_BATCHES_MAX = 10_000
 
 
 class QuorumListener:
-    """Who wants to know what is committed. Every call is made in the node's event loop, in the
-    order of the log; what is raised stops the node, since nobody may miss a record.
+    """Receives what is committed. Every call is made in the node's event loop, in the order of the
+    log; an exception stops the node, since no listener may miss a record.
     """
 
     def on_snapshot(self, image: MetadataImage) -> None:
@@ -78,11 +78,11 @@ class QuorumListener:
         """No further batch is committed at the moment."""
 
     def on_leader_change(self, epoch: int, leader_id: int) -> None:
-        """Told when everything before the epoch was; -1 if nobody leads any more."""
+        """Called after everything before the epoch was delivered; -1 if there is no leader."""
 
 
 class _Constant(NamedTuple):
-    """The quorum keeps to the settings that the node started with."""
+    """The quorum keeps the settings that the node started with."""
 
     current: BrokerConfig
 
@@ -100,12 +100,12 @@ class QuorumNode:
         clock: Clock,
         on_failure: Callable[[str], None] = lambda _reason: None,
     ) -> None:
-        """`directory` is the one of the metadata log; it stays the caller's. `on_failure` is told
-        once, with one line, when this node can no longer keep metadata.
+        """`directory` is the one of the metadata log and remains open. `on_failure` is called once,
+        with a one-line reason, when this node can no longer keep metadata.
         """
         self.failure: str | None = None
         self.committed_bytes = 0
-        """Of all batches that listeners were given since the start."""
+        """Size of all batches that listeners have received since the start."""
         self._directory = directory
         self._config = config
         self._clock = clock
@@ -123,7 +123,7 @@ class QuorumNode:
         self._last_append_ms = 0.0
         self._timers: dict[str, Timer] = {}
 
-    # What others ask
+    # Queries
 
     @property
     def log(self) -> MetadataLog:
@@ -132,7 +132,7 @@ class QuorumNode:
 
     @property
     def is_leader(self) -> bool:
-        """And may append: what came before its epoch is known."""
+        """True once it may append: everything before its epoch is known."""
         return self._machine.is_leader and self.high_watermark >= 0 and self.failure is None
 
     @property
@@ -145,12 +145,12 @@ class QuorumNode:
 
     @property
     def high_watermark(self) -> int:
-        """The first offset that is not committed; -1 if that is not known yet."""
+        """The first offset that is not committed; -1 if it is not known yet."""
         return self._machine.high_watermark
 
     @property
     def last_offset(self) -> int:
-        """Of the last record that was appended, committed or not."""
+        """Offset of the last record that was appended, committed or not."""
         return self.log.log.log_end_offset - 1
 
     @property
@@ -158,11 +158,11 @@ class QuorumNode:
         return self._machine.kraft_version
 
     def describe(self) -> QuorumStatus:
-        """What DescribeQuorum tells."""
+        """The status for DescribeQuorum."""
         return self._machine.status(self._clock.wall_ms())
 
     def bootstrap_records(self) -> list[Message]:
-        """What a cluster whose log is empty begins with, as the format wrote it."""
+        """The first records of a cluster whose log is empty, as formatting wrote them."""
         return read_bootstrap_records(self._directory)
 
     # Starting and stopping
@@ -172,12 +172,15 @@ class QuorumNode:
         self._listeners.append(listener)
 
     async def start(self, endpoints: Sequence[VoterEndpoint] | None = None) -> None:
-        """Load, lead, and give the listeners everything that was ever committed. `endpoints` are
-        where the controller's listeners can be reached, if the settings do not say it.
+        """Loads the log, takes leadership, and delivers everything that was ever committed to the
+        listeners. `endpoints` are the controller's listeners, if the settings do not contain
+        them.
         """
         key = VoterKey(self._config.node_id, self._directory.meta.directory_id or ZERO_UUID)
-        told = _configured_endpoints(self._config) if endpoints is None else tuple(endpoints)
-        self._machine.local = Voter(key=key, endpoints=told)
+        local_endpoints = (
+            _configured_endpoints(self._config) if endpoints is None else tuple(endpoints)
+        )
+        self._machine.local = Voter(key=key, endpoints=local_endpoints)
         self._directory.on_failure(self._directory_failed)
         try:
             self._metadata_log = MetadataLog.open(
@@ -202,27 +205,27 @@ class QuorumNode:
                 listener.on_snapshot(image)
 
     def _started(self) -> Started:
-        found = self.log.quorum_records()
-        voters = found.voters
-        if voters is None or found.kraft_version < RECONFIGURABLE_FROM:
+        quorum_records = self.log.quorum_records()
+        voters = quorum_records.voters
+        if voters is None or quorum_records.kraft_version < RECONFIGURABLE_FROM:
             voters = _configured_voters(self._config)
         return Started(
             log_end_offset=self.log.log.log_end_offset,
             last_epoch=self.log.last_epoch,
             election=self.log.read_election(),
             voters=voters,
-            voters_offset=found.voters_offset,
-            kraft_version=found.kraft_version,
+            voters_offset=quorum_records.voters_offset,
+            kraft_version=quorum_records.kraft_version,
         )
 
     async def stop(self) -> None:
-        """What was appended is committed first; then nobody leads. Stopping twice is fine."""
+        """Commits what was appended, then resigns. May be called twice."""
         for timer in self._timers.values():
             timer.cancel()
         if self._metadata_log is None:
             return
         if self.failure is None and self._machine.is_leader:
-            # A disk that fails now has told so; there is nothing more to save.
+            # A disk that fails now has reported it; there is nothing more to save.
             with contextlib.suppress(KafkaError):
                 await self.wait_committed(self.last_offset)
             self._step(Stopping())
@@ -237,14 +240,14 @@ class QuorumNode:
     # Appending
 
     def append(self, records: Sequence[Message], now_ms: int) -> int:
-        """The last offset of the records, which are now in the log as one batch and not committed
-        yet. Raises KafkaError if we do not lead, if they are too many for a batch, or if the disk
-        refuses them; then nothing has happened.
+        """Returns the last offset of the records, which are now in the log as one batch and not
+        committed yet. Raises KafkaError if this node is not the leader, if the records exceed a
+        batch, or if the disk refuses them; then the log is unchanged.
         """
         self._check_may_append()
         encoded = encode_records(records, self._level)
-        place = OffsetAndEpoch(self.log.log.log_end_offset, self.leader_epoch)
-        content = metadata_batch(encoded, place, now_ms)
+        position = OffsetAndEpoch(self.log.log.log_end_offset, self.leader_epoch)
+        content = metadata_batch(encoded, position, now_ms)
         bytes_max = self._config.internal_metadata_max_batch_size_in_bytes
         if len(content) > bytes_max:
             raise KafkaError(
@@ -252,23 +255,25 @@ class QuorumNode:
                 f"{len(records)} metadata records need {len(content)} bytes in one batch, "
                 f"{bytes_max} are allowed",
             )
-        self._write(content, place, now_ms, records)
+        self._write(content, position, now_ms, records)
         self._level = level_after(records, self._level)
         return self.last_offset
 
     def raise_kraft_version(self, level: int, now_ms: int) -> None:
-        """From now on the log says who votes. Not committed yet; raises what `append` raises."""
+        """From now on the log defines the voters. Not committed yet; raises what `append`
+        raises.
+        """
         self._check_may_append()
         if self._machine.local.key.directory_id == ZERO_UUID:
             raise KafkaError(
                 ErrorCode.INVALID_UPDATE_VERSION,
                 f"Directory id must be known for all of the voters: {self._machine.voters}",
             )
-        place = OffsetAndEpoch(self.log.log.log_end_offset, self.leader_epoch)
+        position = OffsetAndEpoch(self.log.log.log_end_offset, self.leader_epoch)
         values = self._machine.version_records(level)
-        self._write(control_batch(values, place, now_ms), place, now_ms, ())
-        self._step(VersionRaised(level, place.base_offset))
-        _log.info("kraft.version is %s: the metadata log says who votes", level)
+        self._write(control_batch(values, position, now_ms), position, now_ms, ())
+        self._step(VersionRaised(level, position.base_offset))
+        _log.info("kraft.version is %s: the metadata log defines the voters", level)
 
     def _check_may_append(self) -> None:
         if not self.is_leader:
@@ -279,20 +284,20 @@ class QuorumNode:
             )
 
     def _write(
-        self, content: bytes, place: OffsetAndEpoch, now_ms: int, records: Sequence[Message]
+        self, content: bytes, position: OffsetAndEpoch, now_ms: int, records: Sequence[Message]
     ) -> None:
-        self.log.append(content, place.partition_leader_epoch, now_ms)
+        self.log.append(content, position.partition_leader_epoch, now_ms)
         last_offset = self.log.log.log_end_offset - 1
         batch = CommittedBatch(
-            place.base_offset, last_offset, place.partition_leader_epoch, now_ms, records
+            position.base_offset, last_offset, position.partition_leader_epoch, now_ms, records
         )
         self._pending.append(_Pending(batch, len(content)))
         self._last_append_ms = self._clock.mono_ms()
         self._step(Appended(last_offset + 1))
 
     async def wait_committed(self, offset: int) -> None:
-        """Until the record at `offset` is committed and the listeners know it. Raises KafkaError
-        if this node stops leading before.
+        """Waits until the record at `offset` is committed and delivered to the listeners. Raises
+        KafkaError if this node loses leadership before that.
         """
         if offset < self.high_watermark:
             return
@@ -303,10 +308,10 @@ class QuorumNode:
         await done
 
     def make_room(self) -> bool:
-        """For a record that leads to more: spends what is kept for a full disk."""
+        """Spends the reserve for a full disk, for a record whose effect frees more."""
         return self._directory.reserve.release()
 
-    # Doing what the machine says
+    # Performing the machine's effects
 
     def _step(self, event: Event) -> None:
         for effect in self._machine.step(event, self._clock.wall_ms()):
@@ -320,8 +325,8 @@ class QuorumNode:
                 self.log.log.start_leader_epoch(epoch)
             case AppendControlBatch(epoch, values):
                 now_ms = self._clock.wall_ms()
-                place = OffsetAndEpoch(self.log.log.log_end_offset, epoch)
-                self._write(control_batch(values, place, now_ms), place, now_ms, ())
+                position = OffsetAndEpoch(self.log.log.log_end_offset, epoch)
+                self._write(control_batch(values, position, now_ms), position, now_ms, ())
             case Commit(high_watermark):
                 self.log.log.raise_high_watermark(high_watermark)
                 self._deliver(high_watermark)
@@ -337,12 +342,12 @@ class QuorumNode:
             self._complete_waiting()
         except MoldauError as error:
             self._fail(str(error))
-        except Exception as error:  # noqa: BLE001 - whoever missed a record must not go on
+        except Exception as error:  # noqa: BLE001 - a listener that missed a record must stop
             _log.exception("a listener could not follow the metadata log")
             self._fail(f"a listener could not follow the metadata log: {error!r}")
 
     def _deliver(self, high_watermark: int) -> None:
-        """From the disk what was there before us, from memory what we wrote."""
+        """Delivers earlier batches from the disk, and this node's own from memory."""
         if self._pending and self._next_offset < self._pending[0].batch.base_offset:
             self._deliver_stored(self._pending[0].batch.base_offset)
         while self._pending and self._pending[0].batch.last_offset < high_watermark:
@@ -358,7 +363,7 @@ class QuorumNode:
             except (KafkaError, MalformedRequestError) as error:
                 raise MetadataLogError(
                     f"{self.log.path}: the batch at offset {batch.base_offset} "
-                    f"cannot be understood: {error}"
+                    f"cannot be decoded: {error}"
                 ) from error
             committed = CommittedBatch(
                 batch.base_offset,
@@ -376,7 +381,7 @@ class QuorumNode:
         for listener in self._listeners:
             listener.on_committed(batch)
 
-    # Those who wait
+    # Waiting callers
 
     def _complete_waiting(self) -> None:
         while self._waiting and self._waiting[0][0] < self.high_watermark:
@@ -399,19 +404,19 @@ class QuorumNode:
         self._fail(f"{directory.path}, which has the metadata log, failed: {error.strerror}")
 
     def _fail(self, reason: str) -> None:
-        """Nothing more is appended or told. Listeners keep what they know."""
+        """Stops appending and delivering. Listeners keep what they have."""
         if self.failure is None:
             self.failure = reason
             self._refuse_waiting()
             self._on_failure(reason)
 
-    # From time to time
+    # Periodic tasks
 
     def _schedule(self, name: str, delay_ms: float, work: Callable[[], None]) -> None:
         self._timers[name] = self._clock.call_later(delay_ms, work)
 
     def _write_no_op(self) -> None:
-        """Lets followers and observers see that time goes on. Not before the bootstrap records."""
+        """Shows followers and observers that time passes. Not before the bootstrap records."""
         interval_ms = self._config.metadata_max_idle_interval_ms
         idle_ms = self._clock.mono_ms() - self._last_append_ms
         if idle_ms >= interval_ms:
@@ -432,14 +437,14 @@ class QuorumNode:
                 self._directory.do(self.log.storing_recovery_point())
                 self.log.clean(self._clock.wall_ms())
             except KafkaError as error:
-                _log.warning("the metadata log was not tidied up: %s", error)
+                _log.warning("metadata log clean-up failed: %s", error)
             self._schedule("upkeep", _UPKEEP_MS, self._keep_up)
 
     # Snapshots
 
     def snapshot_head(self, image: MetadataImage) -> SnapshotHead | None:
-        """What goes in front of a snapshot of this image; None if there cannot be one: it exists,
-        or the image ends inside a batch, or before the voters were told in this epoch.
+        """The head of a snapshot of this image; None if it cannot be made: the snapshot exists, or
+        the image ends inside a batch, or before the voters record of this epoch.
         """
         end = image.offset + 1
         exists = SnapshotId(image.epoch, end) in self.log.snapshots.ids
@@ -464,7 +469,7 @@ def _configured_endpoints(config: BrokerConfig) -> tuple[VoterEndpoint, ...]:
 
 
 def _configured_voters(config: BrokerConfig) -> VoterSet:
-    """Before kraft.version 1 the settings say who votes, and nobody's directory matters."""
+    """Before kraft.version 1 the settings define the voters, and directory ids do not matter."""
     name = config.controller_names[0]
     return VoterSet.of(
         Voter(key=VoterKey(voter.node_id), endpoints=(VoterEndpoint(name, voter.host, voter.port),))

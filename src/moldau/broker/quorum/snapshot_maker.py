@@ -1,5 +1,5 @@
-"""Makes snapshots of the metadata: when enough was committed since the last, or enough time went
-by. The file is written in a thread, from an image that nobody can change.
+"""Makes snapshots of the metadata when enough records were committed since the last one, or enough
+time has passed. The file is written in a thread, from an immutable image.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class SnapshotMaker:
                 self._begin(head, image)
 
     async def stop(self) -> None:
-        """Waits for one that is being written. Before the quorum node stops."""
+        """Waits for a snapshot in progress. Call it before the quorum node stops."""
         self._is_stopped = True
         if self._running is not None:
             await asyncio.wait([self._running])
@@ -75,6 +75,6 @@ class SnapshotMaker:
             log.directory.do(log.storing_recovery_point())
             log.clean(self._clock.wall_ms())
         except KafkaError as refusal:
-            _log.warning("no metadata snapshot %s: %s", snapshot_id.file_name, refusal)
+            _log.warning("metadata snapshot %s failed: %s", snapshot_id.file_name, refusal)
         else:
             _log.info("made metadata snapshot %s", snapshot_id.file_name)

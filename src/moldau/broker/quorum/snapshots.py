@@ -1,6 +1,6 @@
-"""The snapshots of the metadata log: `<end offset>-<epoch>.checkpoint` beside its segments. One is
-whole or not there: it is written under another name, synced, and renamed. A damaged one is kept
-aside and never used.
+"""The snapshots of the metadata log: `<end offset>-<epoch>.checkpoint` beside its segments. A
+snapshot is complete or absent: it is written under another name, synced, and renamed. A damaged
+one is set aside and never used.
 """
 
 import logging
@@ -31,11 +31,11 @@ _HEAD_BYTES_MAX = 1 << 20
 
 
 class SnapshotId(NamedTuple):
-    """In the order in which they were made."""
+    """Sorts in the order of creation."""
 
     epoch: int
     offset: int
-    """The first that is not in it."""
+    """The first offset that is not in it."""
 
     @property
     def file_name(self) -> str:
@@ -53,11 +53,13 @@ def parse_snapshot_name(name: str) -> SnapshotId | None:
 
 
 class MissingSnapshotError(MoldauError):
-    """Records are gone from the log and no snapshot has them."""
+    """Records are gone from the log and no snapshot contains them."""
 
 
 class SnapshotStore:
-    """`path` is the metadata log's directory. All calls but `write` are the owner's."""
+    """`path` is the metadata log's directory. Only `write` may be called in other threads than the
+    owner's.
+    """
 
     def __init__(self, filesystem: FileSystem, path: Path) -> None:
         self._filesystem = filesystem
@@ -67,12 +69,16 @@ class SnapshotStore:
         self._timestamps_ms: dict[SnapshotId, int] = {}
 
     def load(self, log_start_offset: int) -> None:
-        """Find what is there. Half-written ones, and those from before the log, are removed."""
+        """Lists the existing snapshots. Unfinished ones, and those older than the log, are
+        removed.
+        """
         for name in self._filesystem.list_directory(self.path):
-            found = parse_snapshot_name(name)
-            if found is not None and found.offset >= log_start_offset:
-                self.ids.append(found)
-            elif found is not None or name.endswith((PARTIAL_SUFFIX, RAFT_SNAPSHOT_DELETED_SUFFIX)):
+            snapshot_id = parse_snapshot_name(name)
+            if snapshot_id is not None and snapshot_id.offset >= log_start_offset:
+                self.ids.append(snapshot_id)
+            elif snapshot_id is not None or name.endswith(
+                (PARTIAL_SUFFIX, RAFT_SNAPSHOT_DELETED_SUFFIX)
+            ):
                 self._filesystem.remove(self.path / name)
         self.ids.sort()
         for each in self.ids:
@@ -82,7 +88,7 @@ class SnapshotStore:
     def read_newest(
         self, log_start_offset: int, log_end_offset: int
     ) -> tuple[SnapshotId, Snapshot] | None:
-        """The newest that is whole; None if there is none and the log has everything."""
+        """The newest undamaged snapshot; None if there is none and the log is complete."""
         reason = "there is none"
         while self.ids:
             newest = self.ids[-1]
@@ -92,7 +98,7 @@ class SnapshotStore:
                 reason = f"{newest.file_name} is damaged: {error}"
             if newest.offset > log_end_offset or (log_start_offset > 0 and len(self.ids) == 1):
                 break
-            _log.error("%s: %s; it is kept aside and the log read instead", self.path, reason)
+            _log.error("%s: %s; it is set aside and the log read instead", self.path, reason)
             keep_aside(self._filesystem, self.path / newest.file_name)
             self._filesystem.sync_directory(self.path)
             self.ids.pop()
@@ -108,11 +114,11 @@ class SnapshotStore:
         try:
             return decode_snapshot(read_whole(self._filesystem, path))
         except KafkaError as error:
-            # Of a later release: not damaged, and no older one would be right.
+            # Written by a later release: it is not damaged, and an older one would be wrong.
             raise MissingSnapshotError(f"{path}: {error}") from error
 
     def write(self, snapshot_id: SnapshotId, batches: Iterable[bytes]) -> None:
-        """In any thread; tell `add` afterwards. DiskFullError leaves nothing behind."""
+        """Runs in any thread; call `add` afterwards. DiskFullError leaves no file."""
         target = self.path / snapshot_id.file_name
         partial = target.with_name(target.name.removesuffix(SUFFIX) + PARTIAL_SUFFIX)
         self._filesystem.remove(partial)
@@ -145,7 +151,7 @@ class SnapshotStore:
         return self._filesystem.file_size(self.path / snapshot_id.file_name)
 
     def timestamp_ms(self, snapshot_id: SnapshotId) -> int:
-        """Of the last record in it; 0 if it is damaged, which nobody needs to keep."""
+        """Timestamp of its last record; 0 if it is damaged, which lets it be deleted."""
         if snapshot_id not in self._timestamps_ms:
             file = self._filesystem.open(self.path / snapshot_id.file_name)
             try:

@@ -1,3 +1,3 @@
-"""What the handlers of Produce and Fetch share: fetch sessions, waiting fetches, reads from a slow
-disk, refusals.
+"""Shared by the handlers of Produce and Fetch: fetch sessions, waiting fetches, reads from a slow
+disk, error responses. Nothing here blocks the event loop on a disk.
 """

@@ -1,5 +1,5 @@
-"""Reads in threads what the page cache does not hold, so that a slow disk keeps only those waiting
-who read from it. Threads and the bytes under way are bounded; who comes later waits for a turn.
+"""Reads in threads what the page cache does not hold, so that a slow disk delays only its own
+readers. Threads and the bytes in flight are bounded; further reads wait for their turn.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 THREADS_MAX = 8
 BYTES_UNDER_WAY_MAX = 64 << 20
 ATTEMPTS_MAX = 20
-"""How often one read may find that something else is missing: an index, headers, the batches. More
-means that the log changes faster than it can be read.
+"""How often one read may miss something else: an index, headers, the batches. More means that the
+log changes faster than it can be read.
 """
 READS_PER_SEGMENT = 4
-"""For its largest timestamp: two indexes, what lies behind their ends, and new indexes if they are
-broken.
+"""For a search for the largest timestamp: two indexes, the data after their last entries, and new
+indexes if they are broken.
 """
 
 
@@ -36,28 +36,28 @@ class ColdReads:
     def __init__(self) -> None:
         self.buffers = ReadBuffers()
         self.count = 0
-        """Of all reads that had to ask the disk."""
+        """Time of all reads that had to go to the disk."""
         self.bytes = 0
         self.bytes_under_way = 0
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="moldau-read")
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
 
     def reads(self, *, sends_files: bool = False) -> CachedReads:
-        """For one request."""
+        """A new instance for each request."""
         return CachedReads(self.buffers, sends_files=sends_files)
 
     async def load(self, log: "Log", cold: NotCachedError) -> None:
-        """Afterwards the read can be tried again and finds what is loaded, or why the log is gone.
-        Raises KafkaError if the disk, or the system, does not let it be read.
+        """Afterwards the read can be retried; it finds what was loaded, or the reason why the log
+        is gone. Raises KafkaError if the disk or the system fails the read.
         """
-        # The way it came leads to frames that hold it, and their buffers: a circle.
+        # Its traceback refers to frames that hold it, and their buffers: a reference cycle.
         cold.__traceback__ = None
         await self._turn(cold.size_bytes)
         self.count += 1
         self.bytes += cold.size_bytes
         work = asyncio.get_running_loop().run_in_executor(self._threads, cold.load)
         work.add_done_callback(lambda _: self._ended(cold.size_bytes))
-        # Nothing stops a thread: until it ends its bytes count, whether or not somebody waits.
+        # A thread cannot be stopped: its bytes count until it ends, even if the client is gone.
         adopt = await asyncio.shield(work)
         if not log.is_abandoned:
             log.adopt(adopt)
@@ -65,7 +65,7 @@ class ColdReads:
     async def read(
         self, log: "Log", offset: int, max_bytes: int, *, isolation: Isolation
     ) -> ReadResult:
-        """As `Log.read`, for those who can wait while others go on."""
+        """As `Log.read`, for callers that can wait while other tasks run."""
         reads = self.reads()
         reads.next_log(max_bytes)
         for _ in range(ATTEMPTS_MAX):
@@ -83,7 +83,7 @@ class ColdReads:
                 await turn
             except asyncio.CancelledError:
                 if turn.done() and not turn.cancelled():
-                    # Its turn had come, and the next one's comes instead.
+                    # Its turn had come: pass it on to the next read.
                     self._ended(size)
                 raise
         else:

@@ -1,4 +1,4 @@
-"""What the answer to a fetch tells of its partitions, beside offsets and errors."""
+"""The parts of a fetch response besides offsets and errors."""
 
 from moldau.broker.records.leader_hints import put_leader_hints
 from moldau.broker.server.context import RequestContext
@@ -20,14 +20,14 @@ from moldau.types import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
 _MOVED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}
 
 
-def diverging_epoch(log: Log, wanted: FetchPartition) -> EpochEndOffset | None:
-    """Where the reader's log and ours part, if they do (KIP-595)."""
+def diverging_epoch(log: Log, request: FetchPartition) -> EpochEndOffset | None:
+    """Where the reader's log and this one diverge, if they do (KIP-595)."""
     epoch, end_offset = log.epochs.end_offset_for(
-        LeaderEpoch(wanted.last_fetched_epoch), Offset(log.log_end_offset)
+        LeaderEpoch(request.last_fetched_epoch), Offset(log.log_end_offset)
     )
-    if epoch == NO_EPOCH or end_offset < 0 or wanted.fetch_offset < log.log_start_offset:
+    if epoch == NO_EPOCH or end_offset < 0 or request.fetch_offset < log.log_start_offset:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+    if epoch < request.last_fetched_epoch or end_offset < request.fetch_offset:
         return EpochEndOffset(epoch=epoch, end_offset=end_offset)
     return None
 
@@ -44,7 +44,7 @@ def fill(answer: PartitionData, result: ReadResult) -> None:
 def leader_endpoints(
     ctx: RequestContext, topics: list[FetchableTopicResponse]
 ) -> list[NodeEndpoint]:
-    """Who leads what moved, and where it is reached."""
+    """The new leaders of partitions that moved, and their endpoints."""
     image = ctx.broker.image
     moved = [
         (

@@ -1,11 +1,11 @@
 """Incremental fetch sessions (KIP-227): a client names its partitions once and then only what
-changed; answers leave out partitions with nothing new. There are only so many sessions: who gets
-none, or loses it, goes on with full fetches.
+changed; responses leave out partitions without changes. The number of sessions is bounded: a
+client that gets none, or loses it, continues with full fetches.
 
 | session id, epoch | meaning |
 |---|---|
-| any, -1 | no session wanted; the one that is named ends |
-| any, 0 | a new session wanted; the one that is named ends |
+| any, -1 | no session requested; the named one ends |
+| any, 0 | a new session requested; the named one ends |
 | id, n | request number n of a session |
 """
 
@@ -26,31 +26,31 @@ FINAL_EPOCH = -1
 EVICTION_MS = 120_000
 PARTITIONS_MAX = 100_000
 BYTES_MAX = 128 << 20
-"""Of all sessions together, as far as can be told: names that do not exist may have 32 KB each."""
+"""Bound on all sessions together, approximately: names of unknown topics may have 32 KB each."""
 PARTITION_BYTES = 600
-"""Beside the name of the topic."""
-# How long a full cache is believed to stay full for sessions that are not larger than one that
-# found no place: looking through all of them for every request would cost more than the session.
+"""Size without the name of the topic."""
+# How long a full cache is assumed to stay full for sessions that are not larger than one that was
+# refused: scanning all sessions for every request would cost more than a session.
 _STILL_FULL_MS = 1_000
 
 PartitionKey: TypeAlias = tuple[str | Uuid, int]
 
 
-class Asked:
-    """One partition of a fetch: what was asked, and in a session also what was last answered."""
+class RequestedPartition:
+    """One partition of a fetch: the request for it, and in a session also the last response."""
 
     __slots__ = ("high_watermark", "log_start_offset", "request", "topic", "topic_id")
 
     def __init__(self, topic: str, topic_id: Uuid, request: FetchPartition) -> None:
         self.topic = topic
-        """"" if it is asked for by its id."""
+        """Empty if the partition is requested by topic id."""
         self.topic_id = topic_id
         self.request = request
         self.high_watermark = -1
         self.log_start_offset = -1
 
     def answered(self, answer: PartitionData) -> bool:
-        """Remember the answer. True if it says anything new."""
+        """Remembers the response. True if it contains anything new."""
         is_new = (
             bool(answer.records)
             or answer.high_watermark != self.high_watermark
@@ -59,20 +59,23 @@ class Asked:
             or answer.preferred_read_replica >= 0
             or answer.diverging_epoch.epoch >= 0
         )
-        # After an error the next good answer is news.
+        # After an error the next successful response is news.
         self.high_watermark = -1 if answer.error_code else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
         return is_new
 
 
 class FullFetch:
-    """All partitions are in the request. A session begins with the answer, if there is room."""
+    """All partitions are in the request. A session begins with the response, if there is room."""
 
     def __init__(
-        self, sessions: "FetchSessions", asked: dict[PartitionKey, Asked], wants: "Wants | None"
+        self,
+        sessions: "FetchSessions",
+        requested: dict[PartitionKey, RequestedPartition],
+        wants: "Wants | None",
     ) -> None:
         self._sessions = sessions
-        self._asked = asked
+        self._requested = requested
         self._wants = wants
         self._has_any = False
         self._size_bytes = 0
@@ -80,55 +83,56 @@ class FullFetch:
     leaves_out_quiet_ones = False
 
     @property
-    def asked(self) -> list[Asked]:
-        return list(self._asked.values())
+    def requested(self) -> list[RequestedPartition]:
+        return list(self._requested.values())
 
-    def is_news(self, asked: Asked, answer: PartitionData) -> bool:
-        """Everything is, the first time."""
+    def is_news(self, requested: RequestedPartition, answer: PartitionData) -> bool:
+        """In the first response everything is news."""
         if self._wants is not None:
-            asked.answered(answer)
+            requested.answered(answer)
             self._has_any |= not answer.error_code
-            # Here, as others have their turns between many partitions.
-            self._size_bytes += _size(asked.topic or asked.topic_id)
+            # Here, because other tasks run between many partitions.
+            self._size_bytes += _size(requested.topic or requested.topic_id)
         return True
 
-    def answered(self, _got_records: list[Asked]) -> int:
-        """The id of the session that began; NO_SESSION if there is none. Nobody needs one to be
-        told of nothing but errors.
+    def answered(self, _got_records: list[RequestedPartition]) -> int:
+        """The id of the new session, or NO_SESSION. A response of nothing but errors starts
+        none.
         """
         if self._wants is None or not self._has_any:
             return NO_SESSION
-        return self._sessions.create(self._asked, self._size_bytes, self._wants)
+        return self._sessions.create(self._requested, self._size_bytes, self._wants)
 
 
 class IncrementalFetch:
     def __init__(self, session: "FetchSession") -> None:
         self._session = session
         self._epoch = session.epoch
-        # The session may change while this fetch waits, if its client sends another one.
-        self.asked = list(session.partitions.values())
+        # The session may change while this fetch waits, if its client sends another request.
+        self.requested = list(session.partitions.values())
 
     leaves_out_quiet_ones = True
 
-    def is_news(self, asked: Asked, answer: PartitionData) -> bool:
-        # Nothing is told, and so nothing remembered, if the session went on.
-        return self._session.epoch == self._epoch and asked.answered(answer)
+    def is_news(self, requested: RequestedPartition, answer: PartitionData) -> bool:
+        # Nothing is sent, and so nothing remembered, if the session has advanced.
+        return self._session.epoch == self._epoch and requested.answered(answer)
 
-    def answered(self, got_records: list[Asked]) -> int:
+    def answered(self, got_records: list[RequestedPartition]) -> int:
         """The session's id."""
         session = self._session
         if session.epoch != self._epoch:
             raise KafkaError(
-                ErrorCode.INVALID_FETCH_SESSION_EPOCH, "the session went on with another request"
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                "the session has advanced with another request",
             )
-        # Who got something goes to the end of the line: the next answer may be full before it.
-        for asked in got_records:
-            session.move_to_end(asked)
+        # Partitions with records move to the end: the next response may be full before them.
+        for requested in got_records:
+            session.move_to_end(requested)
         return session.session_id
 
 
 class Wants(NamedTuple):
-    """Of a new session."""
+    """The requirements of a new session."""
 
     is_privileged: bool
     uses_topic_ids: bool
@@ -139,7 +143,11 @@ class FetchSession:
     __slots__ = ("epoch", "last_used_ms", "partitions", "session_id", "size_bytes", "wants")
 
     def __init__(
-        self, session_id: int, wants: Wants, partitions: dict[PartitionKey, Asked], size_bytes: int
+        self,
+        session_id: int,
+        wants: Wants,
+        partitions: dict[PartitionKey, RequestedPartition],
+        size_bytes: int,
     ) -> None:
         self.session_id = session_id
         self.size_bytes = size_bytes
@@ -148,13 +156,13 @@ class FetchSession:
         self.last_used_ms = wants.created_ms
         self.epoch = _next_epoch(INITIAL_EPOCH)
 
-    def move_to_end(self, asked: Asked) -> None:
-        key = _key(asked.topic, asked.topic_id, asked.request.partition)
+    def move_to_end(self, requested: RequestedPartition) -> None:
+        key = _key(requested.topic, requested.topic_id, requested.request.partition)
         if key in self.partitions:
             self.partitions[key] = self.partitions.pop(key)
 
     def value(self) -> tuple[bool, int, int]:
-        """The least valuable session makes room first."""
+        """The session with the lowest value is evicted first."""
         return self.wants.is_privileged, len(self.partitions), self.session_id
 
 
@@ -163,7 +171,7 @@ class FetchSessions:
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
-        # The least recently used one first.
+        # Ordered by last use, the oldest first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self._full_for: tuple[bool, int] = (False, -1)
         self._full_until_ms = 0.0
@@ -180,14 +188,14 @@ class FetchSessions:
         self,
         request: FetchRequest,
         version: int,
-        asked: dict[PartitionKey, Asked] | None = None,
+        requested: dict[PartitionKey, RequestedPartition] | None = None,
         *,
         is_follower: bool,
         now_ms: float,
     ) -> FullFetch | IncrementalFetch:
-        """`asked`: what is in the request, if that is known already. Raises
-        FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR: the
-        client starts over with a full fetch.
+        """`requested`: the partitions of the request, if they are known already. Raises
+        FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR:
+        the client starts over with a full fetch.
         """
         uses_topic_ids = version >= FETCH_TOPIC_IDS
         if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
@@ -195,7 +203,7 @@ class FetchSessions:
             wants = None
             if request.session_epoch == INITIAL_EPOCH:
                 wants = Wants(is_follower, uses_topic_ids, now_ms)
-            return FullFetch(self, asked or asked_in(request), wants)
+            return FullFetch(self, requested or requested_in(request), wants)
         session = self._sessions.get(request.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -204,7 +212,9 @@ class FetchSessions:
         if session.wants.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         bytes_before = session.size_bytes
-        _update(session, request, asked.items() if asked is not None else _asked(request))
+        _update(
+            session, request, requested.items() if requested is not None else _requested(request)
+        )
         self.size_bytes += session.size_bytes - bytes_before
         if len(session.partitions) > PARTITIONS_MAX or (
             self.size_bytes > BYTES_MAX and session.size_bytes > bytes_before
@@ -213,13 +223,15 @@ class FetchSessions:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions")
         if not session.partitions:
             self._drop(session.session_id)
-            return FullFetch(self, asked or asked_in(request), None)
+            return FullFetch(self, requested or requested_in(request), None)
         session.epoch = _next_epoch(session.epoch)
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session.session_id)
         return IncrementalFetch(session)
 
-    def create(self, partitions: dict[PartitionKey, Asked], size_bytes: int, wants: Wants) -> int:
+    def create(
+        self, partitions: dict[PartitionKey, RequestedPartition], size_bytes: int, wants: Wants
+    ) -> int:
         """The new session's id; NO_SESSION if there is no room for it."""
         if not self._has_bytes(size_bytes, wants) or not self._has_room(wants, len(partitions)):
             return NO_SESSION
@@ -236,7 +248,7 @@ class FetchSessions:
             self.size_bytes -= session.size_bytes
 
     def _has_bytes(self, size_bytes: int, wants: Wants) -> bool:
-        """Only what is not used makes room for them."""
+        """Evicts only idle sessions to make room for the bytes."""
         while self.size_bytes + size_bytes > BYTES_MAX:
             stalest = next(iter(self._sessions.values()), None)
             if stalest is None or wants.created_ms - stalest.last_used_ms <= EVICTION_MS:
@@ -245,7 +257,7 @@ class FetchSessions:
         return True
 
     def _has_room(self, wants: Wants, size: int) -> bool:
-        """A follower may take a client's place, anybody that of a session that is not used or that
+        """A follower may evict a client; any newcomer may evict a session that is idle, or one that
         is smaller and not young.
         """
         now_ms = wants.created_ms
@@ -283,7 +295,9 @@ def _next_epoch(epoch: int) -> int:
 
 
 def _size(topic: str | Uuid) -> int:
-    """What a partition of it takes. A single character can make all others four times as wide."""
+    """Memory per partition of the topic. A single wide character makes a Python string four times
+    as large.
+    """
     return PARTITION_BYTES + topic.__sizeof__()
 
 
@@ -291,32 +305,34 @@ def _key(topic: str, topic_id: Uuid, index: int) -> PartitionKey:
     return topic or topic_id, index
 
 
-def _asked(request: FetchRequest) -> Iterator[tuple[PartitionKey, Asked]]:
-    """The last word counts if a partition is named twice."""
+def _requested(request: FetchRequest) -> Iterator[tuple[PartitionKey, RequestedPartition]]:
+    """The last entry counts if a partition is named twice."""
     for topic in request.topics:
         name, topic_id = topic.topic, topic.topic_id
         for partition in topic.partitions:
             yield (
                 _key(name, topic_id, partition.partition),
-                Asked(name, topic_id, partition),
+                RequestedPartition(name, topic_id, partition),
             )
 
 
-def asked_in(request: FetchRequest) -> dict[PartitionKey, Asked]:
-    return dict(_asked(request))
+def requested_in(request: FetchRequest) -> dict[PartitionKey, RequestedPartition]:
+    return dict(_requested(request))
 
 
 def _update(
-    session: FetchSession, request: FetchRequest, named: Iterable[tuple[PartitionKey, Asked]]
+    session: FetchSession,
+    request: FetchRequest,
+    named: Iterable[tuple[PartitionKey, RequestedPartition]],
 ) -> None:
     partitions = session.partitions
-    for key, asked in named:
+    for key, requested in named:
         known = partitions.get(key)
         if known is None:
-            partitions[key] = asked
+            partitions[key] = requested
             session.size_bytes += _size(key[0])
         else:
-            known.request = asked.request
+            known.request = requested.request
     for topic in request.forgotten_topics_data:
         for index in topic.partitions:
             key = _key(topic.topic, topic.topic_id, index)

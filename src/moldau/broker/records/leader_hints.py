@@ -1,5 +1,5 @@
-"""Whom to ask instead (KIP-951): the leader of a partition and the address that a client on the
-same listener reaches it at.
+"""Hints about new leaders (KIP-951): the leader of a partition and its endpoint on the client's
+listener.
 """
 
 from collections.abc import Callable, Iterable
@@ -42,8 +42,8 @@ def put_leader_hints(
     new_leader: Callable[..., object],
     new_endpoint: Callable[..., EndpointT],
 ) -> list[EndpointT]:
-    """Tell with the answer to each partition that has moved who leads it. Returns where the leaders
-    are reached. The last two arguments are the classes of the response.
+    """Adds the new leader to the response of each partition that has moved. Returns the endpoints
+    of the leaders. The last two arguments are the classes of the response.
     """
     endpoints: dict[int, EndpointT] = {}
     for name, answer in moved:

@@ -1,5 +1,5 @@
-"""How Produce says no. An answer has words only where Kafka's has some, and the same ones, for its
-tools print them; what else is known goes to the log.
+"""Errors of Produce. A response has an error message only where Kafka's has, and the same one,
+because clients print it; other details go to the log.
 """
 
 import logging
@@ -16,8 +16,8 @@ _log = logging.getLogger(__name__)
 ABORTABLE_ERRORS_SINCE_VERSION = 11
 RECORD_ERRORS_MAX = 100
 
-# What clients do not expect of Produce. They try again after this one, without looking for another
-# leader first.
+# Replaces errors that clients do not expect from Produce. They retry after this one, without
+# looking for another leader first.
 _TRY_AGAIN = ErrorCode.NOT_ENOUGH_REPLICAS
 _NOT_VERIFIED = {
     ErrorCode.NETWORK_EXCEPTION,
@@ -25,7 +25,7 @@ _NOT_VERIFIED = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 }
-# Kafka expects these, and answers without looking at the log.
+# Kafka answers these errors without the log start offset.
 _START_IS_UNTOLD = {
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.KAFKA_STORAGE_ERROR,
@@ -38,7 +38,7 @@ _START_IS_UNTOLD = {
 
 
 class _ToldError(KafkaError):
-    """Its detail is in Kafka's words and goes to the client."""
+    """Its detail is Kafka's message and goes to the client."""
 
 
 def put_refused_append(
@@ -65,7 +65,7 @@ def put_refusal(answer: PartitionProduceResponse, error: KafkaError) -> None:
 
 
 def as_produce_error(error: KafkaError, version: int) -> KafkaError:
-    """What a client of this version knows how to take."""
+    """The error in a form that clients of this version handle."""
     code = error.code
     adds = version >= PRODUCE_ADDS_PARTITIONS
     if code in _NOT_VERIFIED or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):

@@ -1,5 +1,5 @@
-"""Records of a Produce request that outlive its handler's synchronous part. A request that does not
-fit into the buffer that all connections read into lies in one of its own: its views stay valid.
+"""Records of a Produce request that outlive its handler's synchronous part. A request that exceeds
+the shared read buffer has a buffer of its own: its views stay valid.
 """
 
 from moldau.net.frame_reader import SCRATCH_BYTES
@@ -10,7 +10,7 @@ BUFFERS = (memoryview, bytearray, bytes)
 
 
 def keep_records(request: ProduceRequest) -> None:
-    """What may lie in the buffer that all connections read into is copied."""
+    """Copies records that may lie in the shared read buffer."""
     if records_bytes(request) <= SCRATCH_BYTES:
         for topic in request.topic_data:
             for sent in topic.partition_data:
@@ -24,7 +24,7 @@ def records_bytes(request: ProduceRequest) -> int:
 
 
 def writable(records: Buffer) -> Buffer:
-    """An append changes what it is given."""
+    """Returns a writable copy if necessary: an append patches its input."""
     if isinstance(records, bytes) or (isinstance(records, memoryview) and records.readonly):
         return bytearray(records)
     return records

@@ -1,5 +1,5 @@
-"""A fetch that waits: for threads to read what is cold, for others to have their turns, and for
-enough bytes. It knows only how many are missing.
+"""A fetch that waits: for threads to read from the disk, for other tasks to run, and for enough
+bytes. It knows only how many bytes are missing.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from moldau.broker.handlers.fetch import Fetch
 
 NO_ROOM_WAIT_MS = 1_000
-"""How long a fetch waits for others to read their answers. The sooner it is over, the less it hurts
-those who wait for minutes if there is nothing to read.
+"""How long a fetch waits until other clients have read their responses. The shorter, the less it
+delays clients that wait for minutes if there is nothing to read.
 """
 
 Cold = tuple[Log, NotCachedError] | None
-"""What a thread must load before an attempt can go on. None: others must have a turn first."""
+"""What a thread must load before an attempt can continue. None: other tasks must run first."""
 Attempt = Generator[Cold, None, FetchResponse | None]
-"""Ends with the answer, or with None if there is not enough for it yet."""
+"""Returns the response, or None if there is not enough for it yet."""
 
 
 async def finish(attempt: Attempt, cold: Cold, broker: BrokerServices) -> FetchResponse | None:
-    """What is loaded counts as an answer that is not read yet: others get less meanwhile."""
+    """Loaded bytes count like an unread response: less memory is left for others meanwhile."""
     held_bytes = 0
     try:
         while True:
@@ -54,14 +54,14 @@ async def finish(attempt: Attempt, cold: Cold, broker: BrokerServices) -> FetchR
 
 
 class WaitingFetch:
-    """Knows how many bytes are missing, and looks again once that many more can be read: once for
-    all that came in one turn of the loop.
+    """Knows how many bytes are missing, and tries again once that many more can be read: once for
+    all bytes of one turn of the loop.
     """
 
     def __init__(self, fetch: "Fetch", wait_ms: float) -> None:
         self._fetch = fetch
         self.answered: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
-        self._watched = list(fetch.places)
+        self._watched = list(fetch.indexes)
         self._missing_bytes = fetch.missing_bytes
         self._moved: dict[Partition, None] = {}
         self._is_woken = False
@@ -77,11 +77,11 @@ class WaitingFetch:
             partition.watch(self, fetch.isolation)
         for partition in fetch.changed_since():
             self.changed(partition)
-        # Also when the client is gone, which cancels it.
+        # Also when the client is gone, which cancels the future.
         self.answered.add_done_callback(self._forget)
 
     def more(self, partition: Partition, size_bytes: int) -> None:
-        """So many bytes more can be read."""
+        """`size_bytes` more can be read."""
         if partition not in self._fetch.full:
             self._moved[partition] = None
             self._missing_bytes -= size_bytes
@@ -89,20 +89,20 @@ class WaitingFetch:
                 self._wake()
 
     def changed(self, partition: Partition) -> None:
-        """More can be read, or nothing any more."""
+        """An unknown number of bytes more can be read, or nothing any more."""
         self._moved[partition] = None
         self._wake()
 
     def _wake(self) -> None:
         if not self._is_woken:
             self._is_woken = True
-            self._wake_ups.add(self._look)
+            self._wake_ups.add(self._try_again)
 
     def _time_is_up(self) -> None:
         self._is_last = True
-        self._look()
+        self._try_again()
 
-    def _look(self) -> None:
+    def _try_again(self) -> None:
         self._is_woken = False
         if self.answered.done() or self._is_reading:
             return
@@ -113,7 +113,7 @@ class WaitingFetch:
         except StopIteration as ended:
             self._attempted(ended.value)
             return
-        except Exception as error:  # noqa: BLE001 - whoever waits for the answer maps it
+        except Exception as error:  # noqa: BLE001 - the waiting caller maps it
             self.answered.set_exception(error)
             return
         self._is_reading = True
@@ -130,7 +130,7 @@ class WaitingFetch:
         self._is_reading = False
         self._attempted(answer)
         if self._moved or self._is_last != was_last:
-            self._look()
+            self._try_again()
 
     def _attempted(self, answer: FetchResponse | None) -> None:
         if answer is None:

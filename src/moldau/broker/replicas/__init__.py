@@ -1,3 +1,3 @@
-"""The partitions that have a replica on this node, and the upkeep of their logs: flushing,
-cleaning, retention, moves between directories.
+"""The partitions that have a replica on this node, and the maintenance of their logs: flushing,
+cleaning, retention, moves between directories. The event loop owns them; syncs run in threads.
 """

@@ -1,5 +1,5 @@
-"""What operators hear of disks: a line at once, the same again at most once a minute, and numbers
-for /metrics. Each line says what is refused and what to do.
+"""Disk problems for operators: a log line at once, repeated at most once a minute, and metrics.
+Each line says what is refused and what to do.
 """
 
 import contextlib
@@ -29,11 +29,11 @@ class DiskReports:
         self.refused_writes: Counter[str] = Counter()
         """By directory."""
         self.failures: Counter[str] = Counter()
-        """Of work that nobody waits for, by its name."""
+        """Failures of background work, by its name."""
         self.damage_found = 0
-        """How often; what a start finds again counts again."""
+        """The number of damaged ranges found; a restart finds and counts them again."""
         self._clock = clock
-        self._told_ms: dict[tuple[str, str], float] = {}
+        self._reported_ms: dict[tuple[str, str], float] = {}
         self._full_since_ms: dict[LogDirectory, float] = {}
         for directory in directories:
             directory.on_refusal(self._write_refused, self._write_taken)
@@ -43,35 +43,35 @@ class DiskReports:
         return directory in self._full_since_ms
 
     def failed(self, work: str, subject: object, error: Exception) -> None:
-        """Work in the background that is tried again by itself."""
+        """Background work failed, and is retried automatically."""
         self.failures[work] += 1
         if self._is_due(work, str(subject)):
             is_foreseen = isinstance(error, KafkaError | OSError)
             _log.log(
                 logging.WARNING if is_foreseen else logging.ERROR,
-                "%s of %s failed%s and is tried again: %s (%d failures since the start)",
+                "%s of %s failed%s and is retried: %s (%d failures since the start)",
                 work, subject, "" if is_foreseen else " unexpectedly",
                 error if is_foreseen else repr(error), self.failures[work],
                 exc_info=None if is_foreseen else error,
             )  # fmt: skip
 
-    def _damaged(self, found: DamageFound) -> None:
+    def _damaged(self, damage: DamageFound) -> None:
         self.damage_found += 1
-        lost = f"offsets {found.first_offset} to {found.next_offset - 1}"
-        if found.is_offline:
+        lost = f"offsets {damage.first_offset} to {damage.next_offset - 1}"
+        if damage.is_offline:
             _log.error(
                 "%s is damaged and refuses all requests: %s of it cannot be read (%s: %s). Bring "
                 "the file back from a copy and restart, or start once with %s=true to continue "
                 "without what is lost",
-                found.topic_partition, lost, found.path, found.reason, ACCEPT_DAMAGE,
+                damage.topic_partition, lost, damage.path, damage.reason, ACCEPT_DAMAGE,
             )  # fmt: skip
             return
         _log.error(
             "%s is damaged: %s cannot be read (%s: %s). All other offsets are served. A consumer "
             "that stops there with CORRUPT_MESSAGE continues after a seek to %d. To mend it, stop "
             "the node and bring the file back from a copy; or delete the records before %d",
-            found.topic_partition, lost, found.path, found.reason,
-            found.next_offset, found.next_offset,
+            damage.topic_partition, lost, damage.path, damage.reason,
+            damage.next_offset, damage.next_offset,
         )  # fmt: skip
 
     def _write_refused(self, directory: LogDirectory, error: DiskFullError) -> None:
@@ -84,8 +84,8 @@ class DiskReports:
                 free = directory.filesystem.free_bytes(directory.path)
             _log.error(
                 "%s; %d bytes are free in %s. Records and new topics for it are refused "
-                "(%d writes so far), reading goes on. Make room: delete topics or records, lower "
-                "retention, or enlarge the disk; the node then goes on by itself",
+                "(%d writes so far), reads continue. Make room: delete topics or records, lower "
+                "retention, or enlarge the disk; the node then continues automatically",
                 error.detail, free, path, self.refused_writes[path],
             )  # fmt: skip
 
@@ -93,7 +93,7 @@ class DiskReports:
         since_ms = self._full_since_ms.pop(directory, None)
         if since_ms is not None and self._is_due("room", str(directory.path)):
             _log.warning(
-                "%s takes writes again, after %.0f s; %d writes were refused since the start",
+                "%s accepts writes again, after %.0f s; %d writes were refused since the start",
                 directory.path,
                 (self._clock.mono_ms() - since_ms) / 1000,
                 self.refused_writes[str(directory.path)],
@@ -101,11 +101,11 @@ class DiskReports:
 
     def _is_due(self, what: str, subject: str) -> bool:
         key, now_ms = (what, subject), self._clock.mono_ms()
-        told_ms = self._told_ms.get(key)
-        if told_ms is not None and now_ms - told_ms < _AGAIN_MS:
+        reported_ms = self._reported_ms.get(key)
+        if reported_ms is not None and now_ms - reported_ms < _AGAIN_MS:
             return False
-        self._told_ms.pop(key, None)
-        if len(self._told_ms) >= _SUBJECTS_MAX:
-            del self._told_ms[next(iter(self._told_ms))]
-        self._told_ms[key] = now_ms
+        self._reported_ms.pop(key, None)
+        if len(self._reported_ms) >= _SUBJECTS_MAX:
+            del self._reported_ms[next(iter(self._reported_ms))]
+        self._reported_ms[key] = now_ms
         return True

@@ -1,5 +1,5 @@
-"""Where the event loop's syncs happen: one thread for each log directory. Changes of a directory
-follow each other, and what has begun is done to its end, also if nobody waits for it any more.
+"""Runs the event loop's syncs: one thread for each log directory. Changes of a directory are
+sequential, and a change that has begun is completed, even if its caller is gone.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ ResultT = TypeVar("ResultT")
 
 
 class DiskThreads:
-    """`stop` before the directories are closed."""
+    """Call `stop` before the directories are closed."""
 
     def __init__(self, directories: Iterable[LogDirectory]) -> None:
         self._tasks = Tasks()
@@ -41,7 +41,7 @@ class DiskThreads:
         return result
 
     def _begin(self, directory: LogDirectory, steps: Steps[None]) -> None:
-        """Nobody waits for it."""
+        """For changes without a waiting caller."""
         _ = self._tasks.start(self._reported(directory, steps), "change a directory")
 
     async def _reported(self, directory: LogDirectory, steps: Steps[None]) -> None:
@@ -67,7 +67,9 @@ class DiskThreads:
                 return result
 
     async def stop(self) -> None:
-        """Waits for what has begun. From then on everything happens in the caller's thread."""
+        """Waits for changes that have begun. From then on everything happens in the caller's
+        thread.
+        """
         for directory in self._turns:
             directory.do = run_here
         await self._tasks.wait()

@@ -1,9 +1,9 @@
-"""What clients have appended since the running flush round began. The next round must sync all of
-it before any producer with acks=all hears back, so it must not grow without bound: a client that
-does not wait for its answers may append faster than the disk writes.
+"""Counts what clients have appended since the running flush round began. The next round must sync
+all of it before any producer with acks=all gets its response, so it must be bounded: a client
+that does not wait for its responses may append faster than the disk writes.
 
-Once there is too much, clients that have appended more than a little wait until the next round
-begins, which it then does as soon as possible.
+Above the bound, clients that have appended more than a little wait until the next round begins,
+which it then does as soon as possible.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ class FlushBacklog:
         self._bytes = 0
         self._peers: list[Peer] = []
         self._waiting: dict[Producing, float] = {}
-        """Since when."""
+        """When the round began."""
         self.is_full = False
         self.on_full: Callable[[], None] | None = None
-        """Called when it has become full."""
+        """Called when the backlog has become full."""
 
     def add(self, peer: "Peer", count: int) -> None:
-        """It has appended so many bytes that the next round will sync."""
+        """The client has appended `count` bytes that the next round will sync."""
         if count and not peer.unflushed_bytes:
             self._peers.append(peer)
         peer.unflushed_bytes += count
@@ -49,32 +49,32 @@ class FlushBacklog:
             if self.on_full is not None:
                 self.on_full()
 
-    def refuses(self, one: Producing) -> bool:
-        """Whether it must wait. If so, it resumes when the next round begins."""
-        peer = one.peer
+    def refuses(self, connection: Producing) -> bool:
+        """Whether the connection must wait. If so, it resumes when the next round begins."""
+        peer = connection.peer
         if not self.is_full or peer is None or peer.unflushed_bytes <= SMALL_BYTES:
             return False
-        self._waiting.setdefault(one, self._clock.mono_ms())
+        self._waiting.setdefault(connection, self._clock.mono_ms())
         return True
 
     @property
     def waiting_count(self) -> int:
         return len(self._waiting)
 
-    def forget(self, one: Producing) -> None:
-        """It is gone."""
-        self._waiting.pop(one, None)
+    def forget(self, connection: Producing) -> None:
+        """The connection is closed."""
+        self._waiting.pop(connection, None)
 
     def round_began(self) -> None:
-        """What was appended until now is being synced, or gone."""
+        """Everything appended until now is being synced, or deleted."""
         for peer in self._peers:
             peer.unflushed_bytes = 0
         self._peers.clear()
         self._bytes, self.is_full = 0, False
         if self._waiting:
             now_ms, loop = self._clock.mono_ms(), asyncio.get_running_loop()
-            for one, since_ms in self._waiting.items():
-                if one.peer is not None:
-                    one.peer.disk_wait_ms += now_ms - since_ms
-                loop.call_soon(one.resume)
+            for connection, since_ms in self._waiting.items():
+                if connection.peer is not None:
+                    connection.peer.disk_wait_ms += now_ms - since_ms
+                loop.call_soon(connection.resume)
             self._waiting.clear()

@@ -1,7 +1,7 @@
 """Makes appends durable, many at a time: one round of fdatasync covers everything that was appended
-before it began. Rounds do not overlap. An append that finds none running is synced at once; those
-that come during a round wait for the next, which begins moldau.flush.interval.ms after the last
-began: under load fewer rounds cover more appends.
+before it began. Rounds do not overlap. An append outside of a round starts one at once; those
+during a round wait for the next, which begins moldau.flush.interval.ms after the last began:
+under load fewer rounds cover more appends.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# File systems commit the syncs of several files together, but only if they are asked together: 20
+# File systems commit the syncs of several files together, but only if they run at the same time: 20
 # files take 33 ms one after the other and 3 ms in 8 threads.
 THREADS_MAX = 8
 _REFUSED_PAUSE_MS = 100
@@ -36,7 +36,7 @@ OnFlushed = Callable[["LogState"], None]
 
 
 class FlushRounds:
-    """Give `flusher` to every log. Rounds run in the event loop that appends."""
+    """Pass `flusher` to every log. Rounds run in the event loop that appends."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class FlushRounds:
         self._parts_running = 0
         self._idle: asyncio.Future[None] | None = None
         self._timer: Timer | None = None
-        """Until the next round begins."""
+        """Time until the next round begins."""
         self.backlog.on_full = self._begin_early
 
     def do_all(self, work: Callable[["Path"], None], paths: "Sequence[Path]") -> Iterable[None]:
-        """Syncs that are no part of a round; the caller waits for them."""
+        """Syncs outside of a round; the caller waits for them."""
         return self._threads.map(work, paths)
 
     def let_threads_run(self) -> None:
@@ -75,7 +75,7 @@ class FlushRounds:
             time.sleep(_GIL_PAUSE_S)  # noqa: TID251 - it waits for nothing, it only lets go
 
     async def stop(self) -> None:
-        """Waits for the running round. What is dirty then is flushed by closing the logs."""
+        """Waits for the running round. Closing the logs flushes the rest."""
         self._is_stopped = True
         if self._parts_running:
             self._idle = asyncio.get_running_loop().create_future()
@@ -85,11 +85,13 @@ class FlushRounds:
     def _work_arrived(self) -> None:
         if not self._is_busy and not self._is_stopped:
             self._is_busy = True
-            # After this turn of the loop: whatever else is appended in it goes along.
+            # After this turn of the loop, so that its other appends join the round.
             asyncio.get_running_loop().call_soon(self._begin)
 
     def _begin_early(self) -> None:
-        """Those who have filled the backlog would wait for nothing."""
+        """The clients that have filled the backlog wait already: a later round would gain
+        nothing.
+        """
         if self._timer is not None and not self._must_pause:
             self._timer.cancel()
             self._timer = None
@@ -111,14 +113,14 @@ class FlushRounds:
             self._threads.submit(self._sync, self._tickets[number :: self._parts_running], loop)
 
     def _sync(self, part: list[FlushTicket], loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread."""
+        """Runs in a thread."""
         unforeseen: Exception | None = None
         try:
             for ticket in part:
                 ticket.run()
-        except Exception as error:  # noqa: BLE001 - the loop must hear of it
+        except Exception as error:  # noqa: BLE001 - the loop must be notified
             unforeseen = error
-        # A loop that was closed in the meantime does not wait for this.
+        # The loop may have been closed in the meantime.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(self._part_done, part, unforeseen)
 
@@ -135,19 +137,19 @@ class FlushRounds:
         tickets = self._tickets
         self.flusher.finish(tickets)
         for ticket in tickets:
-            apart(_log, "what follows a flush", self._on_flushed, ticket.log)
+            apart(_log, "a callback after a flush", self._on_flushed, ticket.log)
         if self._idle is not None:
             self._idle.set_result(None)
         elif self.flusher.has_work and not self._is_stopped:
             self._begin_next(tickets)
         else:
             self._is_busy = False
-            # What filled it may have been deleted meanwhile.
+            # The logs that filled it may have been deleted meanwhile.
             self.backlog.round_began()
 
     def _begin_next(self, before: list[FlushTicket]) -> None:
         interval_ms: float = self._settings.current.moldau_flush_interval_ms
-        # For lack of descriptors: others must be closed first.
+        # For lack of descriptors: other files must be closed first.
         self._must_pause = not before or any(ticket.is_refused for ticket in before)
         if self._must_pause:
             interval_ms = max(interval_ms, _REFUSED_PAUSE_MS)

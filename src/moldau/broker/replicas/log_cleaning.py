@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# A second's worth may go at once.
+# Up to a second's worth may run ahead.
 _BURST_S = 1.0
-# The rate may change while somebody waits.
+# The rate may change during a wait.
 _LOOK_AGAIN_S = 0.1
 
 
@@ -97,7 +97,7 @@ class LogCleaning:
         self.settings_changed()
 
     def settings_changed(self) -> None:
-        """More workers begin at once; one too many ends after the pass that it is at."""
+        """New workers begin at once; a surplus worker ends after its current pass."""
         if not self._cleaners:
             return
         for number in range(self._settings.current.log_cleaner_threads):
@@ -115,16 +115,16 @@ class LogCleaning:
         for thread in self._workers.values():
             thread.shutdown(wait=True)
 
-    # What happens to logs
+    # Events of logs
 
     def forget(self, name: TopicPartition) -> None:
-        """It is deleted."""
+        """The log is deleted."""
         for logs, cleaner in self._cleaners.items():
             if logs.directory.is_online:
                 cleaner.forget(name)
 
     def moved(self, log: "Log") -> None:
-        """It is in another directory now: what was clean there is clean here."""
+        """The log is in another directory now: what was clean there is clean here."""
         name = log.topic_partition
         offsets = [c.clean_offset(name) or 0 for c in self._cleaners.values()]
         self.forget(name)
@@ -141,13 +141,13 @@ class LogCleaning:
                 if not await self._clean_one(thread):
                     await self._rest()
         finally:
-            # A stop waits for all of them, and this one may not be at its end.
+            # A stop waits for all of them, and this one may not have finished.
             if number >= self._settings.current.log_cleaner_threads:
                 del self._workers[number]
                 thread.shutdown(wait=False)
 
     async def _rest(self) -> None:
-        """Until there may be work, or other settings."""
+        """Waits until there may be work, or other settings."""
         rest = asyncio.Event()
         timer = self._clock.call_later(self._settings.current.log_cleaner_backoff_ms, rest.set)
         self._resting.add(rest)
@@ -158,7 +158,7 @@ class LogCleaning:
             self._resting.discard(rest)
 
     async def _clean_one(self, thread: ThreadPoolExecutor) -> bool:
-        """Whether there was something to do, and it went well. Disks share the work."""
+        """True if there was work, and it succeeded. Disks share the workers."""
         at_work = list(self._running.values())
         for logs in sorted(self._cleaners, key=at_work.count):
             if not logs.directory.is_online:
@@ -172,7 +172,7 @@ class LogCleaning:
                     self._running[compaction] = logs
                     return await self._run(cleaner, compaction, thread)
             except KafkaError as error:
-                # The directory failed, which others heard of too, or it is full.
+                # The directory failed, which is logged elsewhere too, or it is full.
                 _log.warning("compaction in %s: %s", logs.directory.path, error.detail)
         return False
 
@@ -184,7 +184,7 @@ class LogCleaning:
         except CompactionAbortedError as aborted:
             _log.info("compaction ended early: %s", aborted)
             cleaner.finish(compaction, aborted)
-            # Perhaps for lack of room: not again at once.
+            # Perhaps for lack of room: do not retry at once.
             return False
         except Exception as error:  # noqa: BLE001 - the other logs must be compacted
             cleaner.finish(compaction, error)

@@ -1,7 +1,7 @@
 """Moves logs from one directory to another while they are in use (KIP-113): a copy is made beside
-the log, piece by piece between other work, and takes its place once it holds everything.
+the log, piece by piece between other work, and replaces the log once it is complete.
 
-A crash on the way leaves the copy as it is; the next start goes on with it.
+A crash leaves the unfinished copy; the next start resumes it.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _PIECE_BYTES = 1 << 20
-# With less than this to go the rest is copied in one go, while appends wait.
+# With less than this left the rest is copied at once, while appends wait.
 _LAST_PIECE_OFFSETS = 1_000
 _RETRY_MS = 1_000
 
@@ -40,7 +40,7 @@ OnMoved = Callable[["Partition"], None]
 
 
 class LogMoves:
-    """One copy is worked on at a time; the others wait in line."""
+    """One copy is made at a time; the others wait in line."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class LogMoves:
         self._is_working = False
 
     def move(self, partition: "Partition", target: "Logs") -> None:
-        """Begin, or change the target, or call it off if the log is there already."""
+        """Starts a move, or changes its target, or cancels it if the log is there already."""
         name = partition.topic_partition
         if partition.log.directory is target.directory:
             self._drop_copies(name)
@@ -71,14 +71,14 @@ class LogMoves:
             target.create_future(
                 name, partition.topic_id, Uuid(uuid4().bytes), self._clock.wall_ms()
             )
-        self._take_up(partition)
+        self._enqueue(partition)
 
     def resume(self, partition: "Partition") -> None:
-        """After a start: go on with the copy that is there, if there is one."""
+        """After a start: resumes the copy, if there is one."""
         if self._target(partition) is not None:
-            self._take_up(partition)
+            self._enqueue(partition)
 
-    def _take_up(self, partition: "Partition") -> None:
+    def _enqueue(self, partition: "Partition") -> None:
         self._waiting[partition.topic_partition] = partition
         if not self._is_working:
             self._is_working = True
@@ -90,8 +90,8 @@ class LogMoves:
                 partition = self._waiting.pop(next(iter(self._waiting)))
                 try:
                     await self._copy(partition)
-                except Exception:  # noqa: BLE001 - those behind it in the line have their turn
-                    _log.exception("%s stays where it is", partition.topic_partition)
+                except Exception:  # noqa: BLE001 - later moves in the queue must run
+                    _log.exception("%s is not moved", partition.topic_partition)
         finally:
             self._is_working = False
 
@@ -105,7 +105,7 @@ class LogMoves:
                 if self._target(partition) is not target:
                     continue
                 future = target.futures[partition.topic_partition]
-                # Its names, if it is new.
+                # The names of a new copy's files.
                 await self._disk.run(target.directory, target.settling())
                 is_nearly_there = await self._copy_piece(partition, future)
                 if is_nearly_there and future.log_end_offset - flushed < _LAST_PIECE_OFFSETS:
@@ -116,22 +116,24 @@ class LogMoves:
                 else:
                     await asyncio.sleep(0)
         except KafkaError as error:
-            _log.error("%s stays where it is: %s", partition.topic_partition, error.detail)
+            _log.error("%s is not moved: %s", partition.topic_partition, error.detail)
 
     async def _warm_up(self, source: "Log", offset: int) -> None:
-        """Brings the next piece into the page cache, so that copying it waits for no disk."""
+        """Brings the next piece into the page cache, so that copying it does not wait for a
+        disk.
+        """
         offset = max(offset, source.log_start_offset)
         if offset < source.log_end_offset:
             await self._cold_reads.read(source, offset, _PIECE_BYTES, isolation=Isolation.LOG_END)
 
     async def _first_offset(self, source: "Log") -> int:
-        """Of the batch that holds the log's start: batches are copied whole."""
+        """The first offset of the batch that contains the log's start: batches are copied whole."""
         start = source.log_start_offset
         if start == source.log_end_offset:
             return start
         read = self._cold_reads.read
-        found = (await read(source, start, 1, isolation=Isolation.LOG_END)).records
-        return min(RecordBatch(found).base_offset, start) if found else start
+        records = (await read(source, start, 1, isolation=Isolation.LOG_END)).records
+        return min(RecordBatch(records).base_offset, start) if records else start
 
     async def _copy_piece(self, partition: "Partition", future: "Log") -> bool:
         """True if the rest is small enough to finish."""
@@ -148,9 +150,9 @@ class LogMoves:
         return source.log_end_offset - future.log_end_offset < _LAST_PIECE_OFFSETS
 
     async def _switch(self, partition: "Partition", target: "Logs") -> None:
-        """The copy gets the log's name first; then appends go to it from one moment to the next,
-        and when it is on the disk the old log goes. A crash half way leaves two whole logs, of
-        which the next start keeps one.
+        """The copy gets the log's name first; then it receives the appends, and when it is on the
+        disk the old log is deleted. A crash in between leaves two complete logs, of which the
+        next start keeps one.
         """
         name, source = partition.topic_partition, partition.log
         log = await self._disk.run(target.directory, target.promoting_future(name))
@@ -158,7 +160,7 @@ class LogMoves:
             if not await self._use(partition, source, log):
                 return
         except Exception:
-            # It has the log's name and is not the log: the next move could not have it.
+            # It has the log's name but is not the log: the name would block the next move.
             if target.by_partition.get(name) is log:
                 with contextlib.suppress(KafkaError):
                     target.delete(name, Uuid(uuid4().bytes), self._clock.wall_ms())
@@ -174,12 +176,12 @@ class LogMoves:
 
     async def _use(self, partition: "Partition", source: "Log", log: "Log") -> bool:
         """False if one of them is gone."""
-        # What came later was just written, so it is cached when appends wait for it.
+        # Later data was just written, so it is cached when appends wait for it.
         old_end = source.log_end_offset
         await self._warm_up(source, log.log_end_offset)
-        while _is_going_on(partition, source, log):
+        while _is_valid(partition, source, log):
             is_nearly_there = await self._copy_piece(partition, log)
-            if not _is_going_on(partition, source, log):
+            if not _is_valid(partition, source, log):
                 return False
             if is_nearly_there and log.log_end_offset >= old_end:
                 break
@@ -196,7 +198,7 @@ class LogMoves:
         return True
 
     async def _make_durable(self, log: "Log", target: "Logs") -> None:
-        """Records go to it already, so there is no way back: a disk that is full is asked again."""
+        """It receives records already, so there is no way back: a full disk is retried."""
         switched_at = log.log_end_offset
         while not log.is_abandoned:
             try:
@@ -210,7 +212,7 @@ class LogMoves:
                 await self._clock.sleep(_RETRY_MS)
 
     def _target(self, partition: "Partition") -> "Logs | None":
-        """Where its copy is; None if there is none any more, or nothing to copy from."""
+        """The directory of its copy; None if the copy or the log is gone."""
         if not partition.has_log:
             return None
         name = partition.topic_partition
@@ -223,8 +225,8 @@ class LogMoves:
                 logs.delete(name, Uuid(uuid4().bytes), self._clock.wall_ms())
 
 
-def _is_going_on(partition: "Partition", source: "Log", log: "Log") -> bool:
-    """Nobody has deleted or failed one of them."""
+def _is_valid(partition: "Partition", source: "Log", log: "Log") -> bool:
+    """True unless one of them was deleted or failed."""
     return partition.has_log and partition.log is source and not log.is_abandoned
 
 
@@ -251,7 +253,7 @@ def _copy_one(partition: "Partition", future: "Log", now_ms: int) -> None:
 
 
 async def _flush_in_thread(log: "Log") -> int:
-    """The offset up to which it is on the disk then."""
+    """Returns the offset up to which the log is then on the disk."""
     ticket = log.begin_flush(everything=True)
     try:
         await asyncio.get_running_loop().run_in_executor(None, ticket.run)
@@ -261,7 +263,7 @@ async def _flush_in_thread(log: "Log") -> int:
 
 
 def check_name(name: TopicPartition) -> None:
-    """Raises INVALID_TOPIC_EXCEPTION if no copy could have it."""
+    """Raises INVALID_TOPIC_EXCEPTION if the name is too long for a copy."""
     directory_name(name, DirectoryKind.FUTURE, Uuid(bytes(16)))
 
 

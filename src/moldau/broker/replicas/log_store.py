@@ -1,5 +1,5 @@
-"""The logs of all log directories of a node: which directory a new one goes to, what becomes of
-those that nobody knows, and whether the node goes on with what a damaged one has left.
+"""The logs of all log directories of a node. Chooses directories for new logs, sets unknown logs
+aside, and decides whether the node continues with the remains of a damaged log.
 """
 
 import logging
@@ -47,7 +47,7 @@ class LogStore:
         """Directories that could not even be opened."""
         self.is_cordoned = is_cordoned
         self._preferred: dict[TopicPartition, Logs] = {}
-        """Where a log goes that does not exist yet."""
+        """The directory chosen for a log that does not exist yet."""
         self._clock = clock
 
     def __iter__(self) -> Iterator[Log]:
@@ -62,45 +62,45 @@ class LogStore:
         return [logs.directory.meta.directory_id or MIGRATING_DIRECTORY for logs in self.online()]
 
     def load(self, accepts_damage: AcceptsDamage) -> None:
-        """A directory that fails on the way is offline afterwards; the others are loaded."""
+        """A directory that fails meanwhile is offline afterwards; the others are loaded."""
         now_ms = self._clock.wall_ms()
         for logs in self.logs:
             try:
                 self._load_one(logs, now_ms)
-                self._judge_damage(logs, accepts_damage, now_ms)
+                self._decide_on_damage(logs, accepts_damage, now_ms)
             except KafkaError as error:
                 if logs.directory.is_online:
                     raise
                 _log.error("log directory %s cannot be used: %s", logs.directory.path, error.detail)
-        self._settle_doubles()
+        self._resolve_duplicates()
         for logs in self.online():
             for name, reason in logs.unreadable.items():
                 _log.error("%s cannot be read: %s", logs.directory.path / name, reason)
 
     def _load_one(self, logs: Logs, now_ms: int) -> None:
-        """Whoever waits for a start after a crash hears why, and how far it is."""
-        path, found = logs.directory.path, logs.directory.recovered
-        began_ms = told_ms = self._clock.mono_ms()
+        """Reports progress: a start after a crash may take long."""
+        path, recovered = logs.directory.path, logs.directory.recovered
+        began_ms = reported_ms = self._clock.mono_ms()
 
-        def tell(number: int, total: int) -> None:
-            nonlocal told_ms
-            if self._clock.mono_ms() - told_ms >= _PROGRESS_MS:
-                told_ms = self._clock.mono_ms()
+        def report(number: int, total: int) -> None:
+            nonlocal reported_ms
+            if self._clock.mono_ms() - reported_ms >= _PROGRESS_MS:
+                reported_ms = self._clock.mono_ms()
                 _log.warning(
                     "recovery of %s: %d of %d logs, %d bytes scanned",
-                    path, number, total, found.bytes_scanned,
+                    path, number, total, recovered.bytes_scanned,
                 )  # fmt: skip
 
-        logs.load(now_ms, tell)
-        if logs.directory.clean_stop_epoch is None and found.logs:
+        logs.load(now_ms, report)
+        if logs.directory.clean_stop_epoch is None and recovered.logs:
             _log.warning(
-                "%s was not stopped cleanly: %d logs were checked, %d bytes scanned, %d cut off "
-                "that nobody was promised, in %.1f s; there is nothing to do",
-                path, found.logs, found.bytes_scanned, found.bytes_cut,
+                "%s was not stopped cleanly: %d logs were checked, %d bytes scanned, "
+                "%d unacknowledged ones cut off, in %.1f s; there is nothing to do",
+                path, recovered.logs, recovered.bytes_scanned, recovered.bytes_cut,
                 (self._clock.mono_ms() - began_ms) / 1000,
             )  # fmt: skip
 
-    def _judge_damage(self, logs: Logs, accepts_damage: AcceptsDamage, now_ms: int) -> None:
+    def _decide_on_damage(self, logs: Logs, accepts_damage: AcceptsDamage, now_ms: int) -> None:
         for partition, log in list(logs.by_partition.items()):
             damage = log.damage
             if damage is None:
@@ -109,13 +109,13 @@ class LogStore:
             if accepts_damage(log):
                 logs.accept_damage(partition, now_ms)
                 _log.warning(
-                    "%s lost %s; it goes on without them, the damaged files are kept in %s",
+                    "%s lost %s; it continues without them, the damaged files are kept in %s",
                     partition, lost, log.path / "quarantine",
                 )  # fmt: skip
             else:
                 _log.error(
                     "%s is damaged and refuses all requests: it lost %s. Start once with %s=true "
-                    "to go on without them",
+                    "to continue without them",
                     partition, lost, ACCEPT_DAMAGE,
                 )  # fmt: skip
 
@@ -124,13 +124,13 @@ class LogStore:
         return next((logs for logs in self.logs if partition in logs.by_partition), None)
 
     def log_of(self, partition: TopicPartition, topic_id: Uuid) -> Log | None:
-        """Not one of an earlier topic of that name."""
+        """Ignores the log of an earlier topic with that name."""
         holder = self.holder(partition)
         log = None if holder is None else holder.by_partition[partition]
         return None if log is None or log.topic_id not in {topic_id, None} else log
 
-    def _settle_doubles(self) -> None:
-        """A crash at the end of a move leaves two whole logs: the longer one goes on."""
+    def _resolve_duplicates(self) -> None:
+        """A crash at the end of a move leaves two complete logs: the longer one stays."""
         counts = Counter(name for logs in self.online() for name in logs.by_partition)
         for name in [name for name, count in counts.items() if count > 1]:
             holders = [logs for logs in self.online() if name in logs.by_partition]
@@ -147,15 +147,16 @@ class LogStore:
         return next(logs for logs in self.logs if logs.directory is log.directory)
 
     def making(
-        self, wanted: Mapping[TopicPartition, tuple[Uuid, Uuid]], do_all: DoAll
+        self, placements: Mapping[TopicPartition, tuple[Uuid, Uuid]], do_all: DoAll
     ) -> tuple[list[Making], Refused]:
-        """What makes new logs, given their topics' ids and directories, and what settles all that
-        was made, deleted or set aside before. Those that have no directory to go to are refused.
+        """Returns the steps that make new logs, given their topics' ids and directories, and that
+        persist everything made, deleted or set aside before. Logs without a usable directory are
+        refused.
         """
         refused: Refused = {}
         counts = {logs: len(logs.by_partition) + len(logs.futures) for logs in self.online()}
         homes: dict[Logs, dict[TopicPartition, Uuid]] = {logs: {} for logs in counts}
-        for partition, (topic_id, directory_id) in wanted.items():
+        for partition, (topic_id, directory_id) in placements.items():
             if self.log_of(partition, topic_id) is not None:
                 continue
             try:
@@ -172,14 +173,14 @@ class LogStore:
         return making, refused
 
     def made(self, partition: TopicPartition) -> None:
-        """A preference holds until its log is there."""
+        """A preference holds until its log exists."""
         self._preferred.pop(partition, None)
 
     def _chosen(
         self, partition: TopicPartition, directory_id: Uuid, counts: Mapping[Logs, int]
     ) -> Logs:
-        """The directory that was preferred or the metadata says, or the one with the fewest logs.
-        Raises KAFKA_STORAGE_ERROR.
+        """The directory that is preferred or that the metadata names, or the one with the fewest
+        logs. Raises KAFKA_STORAGE_ERROR.
         """
         preferred = self._preferred.get(partition)
         if preferred is not None and preferred.directory.is_online:
@@ -187,8 +188,8 @@ class LogStore:
         return self._home(partition, directory_id, counts)
 
     def prefer(self, partition: TopicPartition, logs: Logs) -> None:
-        """If its log is ever made, then there. As in Kafka this does not outlive a restart, and
-        it comes before what the metadata says.
+        """The directory for the partition's log, if it is ever made. As in Kafka this does not
+        outlive a restart, and it overrides the metadata.
         """
         self._preferred.pop(partition, None)
         if len(self._preferred) >= _PREFERENCES_MAX:
@@ -206,10 +207,11 @@ class LogStore:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{partition} belongs into directory {uuid_text(directory_id)}, "
-                "which is offline or not ours",
+                "which is offline or not of this node",
             )
         if len(online) < len(self.logs) or self.unavailable:
-            # Its records may be in the directory that is offline: an empty log must not pose as it.
+            # Its records may be in the directory that is offline: an empty log must not replace
+            # them.
             is_there = any(partition in logs.by_partition for logs in self.logs)
             if is_there or directory_id != UNASSIGNED_DIRECTORY:
                 raise KafkaError(
@@ -217,12 +219,12 @@ class LogStore:
                 )
         if not online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are offline")
-        # Better a cordoned one than none: the controller wants the replica here.
+        # Better a cordoned one than none: the controller has placed the replica here.
         open_ones = [logs for logs in online if not self.is_cordoned(logs.directory.path)]
         return min(open_ones or online, key=lambda logs: counts[logs])
 
     def delete(self, partition: TopicPartition) -> None:
-        """Its log and the copy that may be on its way into another directory."""
+        """Deletes its log and the copy that may be on its way into another directory."""
         now_ms = self._clock.wall_ms()
         for logs in self.online():
             while partition in logs.by_partition or partition in logs.futures:
@@ -237,10 +239,10 @@ class LogStore:
                 )
 
     def set_strays_aside(self, known: Callable[[TopicPartition], bool]) -> None:
-        """Logs that no topic of this cluster owns."""
+        """Sets logs aside that belong to no topic of this cluster."""
         for partition in self._partitions(self.online()):
             if not known(partition):
-                self.set_aside(partition, "no topic has it here")
+                self.set_aside(partition, "it belongs to no topic with a replica here")
 
     @staticmethod
     def _partitions(all_logs: Iterable[Logs]) -> list[TopicPartition]:

@@ -1,5 +1,5 @@
-"""What logs need from time to time: old segments deleted, removed files unlinked, offsets written
-to checkpoints, idle producers forgotten. In the event loop, a log at a time, with syncs in threads.
+"""Periodic maintenance of logs: deletes old segments, unlinks removed files, writes offsets to
+checkpoints, expires idle producers. In the event loop, a log at a time, with syncs in threads.
 """
 
 import asyncio
@@ -97,13 +97,13 @@ class LogUpkeep:
             else:
                 if deleted:
                     _log.info(
-                        "%s: %d old segments are deleted, it starts at %d now",
+                        "%s: %d old segments are deleted, it now starts at %d",
                         log.topic_partition, deleted, log.log_start_offset,
                     )  # fmt: skip
             await asyncio.sleep(0)
 
     async def _delete_segments(self, log: "Log", cold_reads: "ColdReads") -> int:
-        """Their times may be in files that nobody has read since the start."""
+        """Their timestamps may be in files that were not read since the start."""
         reads = cold_reads.reads()
         deleted = 0
         for _ in range(ATTEMPTS_MAX + READS_PER_SEGMENT * len(log.segments)):

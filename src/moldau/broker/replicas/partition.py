@@ -1,5 +1,5 @@
-"""One partition that has a replica here: the log, and the leader's machine over it. Appends go
-through here, and here their commitment is heard of.
+"""One partition that has a replica here: the log, and the leader's state machine. Appends and the
+notifications of their commit go through here.
 """
 
 import asyncio
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from moldau.net.clock import Clock
 
 _log = logging.getLogger(__name__)
-_AFTER_COMMIT = "what follows a commit"
+_AFTER_COMMIT = "a callback after a commit"
 
 OnCommitted = Callable[[KafkaError | None], None]
 
 
 class Watcher(Protocol):
-    """Somebody who waits for more to read."""
+    """Waits for more to read."""
 
     def more(self, partition: "Partition", size_bytes: int) -> None:
-        """About so many bytes more can be read; too many rather than too few are told."""
+        """About `size_bytes` more can be read; rather too many than too few."""
 
     def changed(self, partition: "Partition") -> None:
-        """More can be read, nobody knows how much, or nothing any more."""
+        """An unknown number of bytes more can be read, or nothing any more."""
 
 
 ProposesIsr = Callable[["Partition", ProposeIsr], None]
@@ -61,25 +61,25 @@ class Partition:
         self.leader_epoch = -1
         self.min_insync_replicas = 1
         self.failure: KafkaError | None = None
-        """Why there is no log to use."""
+        """Why the log cannot be used."""
         self._clock = clock
         self._propose_isr = propose_isr
         self._log: Log | None = None
         # By offset, which is the order of the appends.
         self._waiting: deque[tuple[int, OnCommitted]] = deque()
         self._watchers: dict[Isolation, dict[Watcher, None]] = {kind: {} for kind in Isolation}
-        # Where an append begins and its bytes, of those that are not committed.
+        # Base offset and size of each append that is not committed.
         self._uncommitted: deque[tuple[int, int]] = deque()
         self._stable_end = self._visible_end = 0
 
     def __repr__(self) -> str:
         return f"Partition({self.topic_partition}, leader={self.leader_id}/{self.leader_epoch})"
 
-    # Using it
+    # Requests
 
     @property
     def log(self) -> Log:
-        """Raises KAFKA_STORAGE_ERROR if there is none; using a failed one raises it too."""
+        """Raises KAFKA_STORAGE_ERROR if there is no log; using a failed one raises it, too."""
         if self._log is None:
             raise self.failure or KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} has no log"
@@ -96,7 +96,7 @@ class Partition:
         return self._log is not None
 
     def leading(self, current_leader_epoch: int = NO_EPOCH) -> PartitionLeader:
-        """Raises what a client is told that is wrong about the leader or its epoch."""
+        """Raises the client's error if this broker is not the leader, or the epoch is wrong."""
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
             raise self._other_epoch(current_leader_epoch)
         if self.leader is None:
@@ -115,7 +115,7 @@ class Partition:
         transaction_version: int = -1,
         output_bytes_max: int | None = None,
     ) -> AppendResult:
-        """`records` are patched in place if they can be written. Raises KafkaError; then nothing is
+        """`records` are patched in place if they are writable. Raises KafkaError; then nothing is
         appended. The other arguments are those of `Log.append_as_leader`.
         """
         leader = self.leader or self.leading()
@@ -138,15 +138,15 @@ class Partition:
         if held > leader.high_watermark:
             self._run(leader.held(Offset(held)))
         if leader.has_followers:
-            # They read what is not committed yet: that is how it gets committed.
-            self._tell_more(Isolation.LOG_END, appended_bytes)
+            # They read uncommitted data: that is how it gets committed.
+            self._notify_more(Isolation.LOG_END, appended_bytes)
         return result
 
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, *, adds: bool
     ) -> Verification | None:
-        """The guard that an append brings in a `VerifiedBatch` to open a transaction; None if it
-        needs none.
+        """The verification that an append passes in a `VerifiedBatch` to open a transaction; None
+        if it needs none.
         """
         self.leading()
         batch = producer_id, epoch, sequence
@@ -155,7 +155,7 @@ class Partition:
         )
 
     async def prepare(self, records: Buffer, threads: Executor) -> PreparedBatch:
-        """The slow part of an append, in a thread. `records` must be the caller's own."""
+        """The slow part of an append, in a thread. The caller must own `records`."""
         preparation = self.log.preparation(records, self._clock.wall_ms())
         return await asyncio.get_running_loop().run_in_executor(threads, preparation)
 
@@ -163,8 +163,8 @@ class Partition:
         return self.leader is not None and self.leader.high_watermark > offset
 
     def on_committed(self, offset: int, callback: OnCommitted) -> None:
-        """Calls back once the high watermark is past `offset`, or with the reason why nobody will
-        ever know. At once if that is known now.
+        """Calls back once the high watermark is past `offset`, or with the reason why that will
+        never be known. At once if the outcome is known now.
         """
         if self.leader is None or self._log is None:
             callback(self.failure or self._leadership_moved())
@@ -176,7 +176,7 @@ class Partition:
             insort(self._waiting, (offset, callback), key=itemgetter(0))
 
     def wait_committed(self, offset: int) -> asyncio.Future[None]:
-        """As `on_committed`, for those who can wait."""
+        """As `on_committed`, for coroutines."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def complete(error: KafkaError | None) -> None:
@@ -191,7 +191,9 @@ class Partition:
         return done
 
     def watch(self, watcher: Watcher, isolation: Isolation) -> None:
-        """Told whenever readers might see more, or might be refused, until `unwatch`."""
+        """Notifies the watcher, until `unwatch`, when readers might see more, or might be
+        refused.
+        """
         self._watchers[isolation][watcher] = None
 
     def unwatch(self, watcher: Watcher, isolation: Isolation) -> None:
@@ -201,10 +203,10 @@ class Partition:
     def watcher_count(self) -> int:
         return sum(map(len, self._watchers.values()))
 
-    # What happens to it
+    # Events
 
     def log_advanced(self) -> None:
-        """The log got longer, or more of it is flushed."""
+        """The log grew, or more of it is flushed."""
         leader, log = self.leader, self._log
         if leader is not None and log is not None:
             held = log.countable_end_offset
@@ -212,7 +214,7 @@ class Partition:
                 self._run(leader.held(Offset(held)))
 
     def follower_fetched(self, broker_id: int, offset: int) -> None:
-        """It may be answered from `offset` on. Raises if it has no business here."""
+        """The follower may be answered from `offset` on. Raises if it is not a replica."""
         leader = self.leading()
         refused = leader.plan_fetch(broker_id)
         if refused is not None:
@@ -226,14 +228,16 @@ class Partition:
             self._start_epoch(self.leader.partition)
 
     def lose_log(self, failure: KafkaError) -> None:
-        """Its directory failed. We may still be called the leader for a while."""
+        """Its directory failed. The metadata may still name this broker as the leader for a
+        while.
+        """
         self._log = None
         self.failure = failure
         self._fail_waiting(failure)
         self._wake_watchers()
 
     def lead(self, partition: PartitionImage) -> None:
-        """We are the leader, since now or still."""
+        """This broker is the leader, from now on or still."""
         self.leader_id = partition.leader
         is_new_epoch = self.leader is None or partition.leader_epoch > self.leader_epoch
         self.leader_epoch = partition.leader_epoch
@@ -245,7 +249,7 @@ class Partition:
         self._wake_watchers()
 
     def follow(self, partition: PartitionImage) -> None:
-        """Somebody else leads, or nobody does."""
+        """Another broker is the leader, or there is none."""
         self.leader = None
         self.leader_id = partition.leader
         self.leader_epoch = partition.leader_epoch
@@ -253,7 +257,7 @@ class Partition:
         self._wake_watchers()
 
     def close(self, reason: KafkaError) -> None:
-        """No replica here any more."""
+        """This broker no longer has a replica."""
         self.leader = None
         self.leader_id = NO_LEADER
         self.lose_log(reason)
@@ -287,7 +291,7 @@ class Partition:
                 case Commit(high_watermark):
                     self.log.raise_high_watermark(high_watermark)
                     self._complete_waiting(high_watermark)
-                    self._tell_readers(high_watermark)
+                    self._notify_readers(high_watermark)
                 case ProposeIsr():
                     self._propose_isr(self, effect)
                 case _:
@@ -306,21 +310,21 @@ class Partition:
         for _, callback in failed:
             apart(_log, _AFTER_COMMIT, callback, error)
 
-    def _tell_readers(self, high_watermark: int) -> None:
-        """How much more they see. What is committed only in part counts as a whole."""
+    def _notify_readers(self, high_watermark: int) -> None:
+        """How much more they see. A batch that is committed only in part counts as a whole."""
         uncommitted, committed_bytes = self._uncommitted, 0
         while uncommitted and uncommitted[0][0] < high_watermark:
             committed_bytes += uncommitted.popleft()[1]
-        self._tell_more(Isolation.HIGH_WATERMARK, committed_bytes)
+        self._notify_more(Isolation.HIGH_WATERMARK, committed_bytes)
         stable_end, before = self.log.last_stable_offset, self._stable_end
         if stable_end != before:
-            # Behind an open transaction lies what was committed before and is seen only now.
+            # The end of an open transaction also reveals what was committed after its start.
             is_plain = before == self._visible_end and stable_end == high_watermark
-            self._tell_more(Isolation.COMMITTED, committed_bytes if is_plain else 0)
+            self._notify_more(Isolation.COMMITTED, committed_bytes if is_plain else 0)
         self._stable_end, self._visible_end = stable_end, high_watermark
 
-    def _tell_more(self, isolation: Isolation, size_bytes: int) -> None:
-        """0 if nobody knows how much."""
+    def _notify_more(self, isolation: Isolation, size_bytes: int) -> None:
+        """`size_bytes` is 0 if it is unknown."""
         for watcher in list(self._watchers[isolation]):
             if size_bytes:
                 watcher.more(self, size_bytes)
@@ -328,9 +332,9 @@ class Partition:
                 watcher.changed(self)
 
     def _wake_watchers(self) -> None:
-        """Something else than bytes: all look at what it is."""
+        """A change other than more bytes: every watcher checks."""
         for isolation in self._watchers:
-            self._tell_more(isolation, 0)
+            self._notify_more(isolation, 0)
 
     def _commit_refusal(self) -> KafkaError | None:
         refused = self.leader.commit_refusal() if self.leader is not None else None

@@ -1,5 +1,5 @@
-"""Logs that the metadata wants and that are not there yet, and those that it wants no more. They
-are made and deleted a few at a time, and a partition has its log when that is on the disk.
+"""Logs that the metadata requires and that do not exist yet, and those that it no longer requires.
+They are made and deleted a few at a time; a partition gets its log when that is on the disk.
 """
 
 import asyncio
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 _ROOM_CHECK_INTERVAL_MS = 1_000
 _LOGS_AT_ONCE = 20
-"""Making or deleting a log takes its time: everybody else gets a turn in between."""
+"""Making or deleting a log takes time: other tasks run in between."""
 
 
 class LogHome(NamedTuple):
-    """Where the metadata wants a partition's log."""
+    """Where the metadata places a partition's log."""
 
     topic_id: Uuid
     directory_id: Uuid
 
 
 class LogOwner(NamedTuple):
-    """What is asked of whoever has the partitions, with the newest metadata."""
+    """Callbacks of the owner of the partitions, which has the newest metadata."""
 
     home_of: Callable[[TopicPartition], LogHome | None]
-    """None if it is not wanted here any more."""
+    """Returns None if the log is no longer required here."""
     made: Callable[[TopicPartition, KafkaError | None], None]
-    """Its log is on the disk, or could not be made."""
+    """The log is on the disk, or could not be made."""
     settled: Callable[[], None]
     delete: Callable[[TopicPartition], None]
     has_no_room: Callable[[TopicPartition], bool]
@@ -50,71 +50,71 @@ class PendingLogs:
         self._disk = disk
         self._do_all = do_all
         self._owner = owner
-        self._behind: dict[TopicPartition, None] = {}
+        self._missing: dict[TopicPartition, None] = {}
         self._leaving: dict[TopicPartition, None] = {}
         self._without_room: dict[TopicPartition, None] = {}
         self._caught_up = asyncio.Event()
         self._caught_up.set()
 
     def make(self, name: TopicPartition) -> None:
-        self._behind[name] = None
+        self._missing[name] = None
 
     def delete(self, name: TopicPartition) -> None:
         self._leaving[name] = None
 
     def begin(self, tasks: "Tasks") -> None:
-        if (self._leaving or self._behind) and self._caught_up.is_set():
+        if (self._leaving or self._missing) and self._caught_up.is_set():
             self._caught_up.clear()
             _ = tasks.start(self._catch_up(), "make and delete logs")
 
     async def wait(self) -> None:
-        """Until there are the logs that the metadata says, and no others."""
+        """Waits until exactly the logs exist that the metadata requires."""
         await self._caught_up.wait()
 
     async def _catch_up(self) -> None:
         try:
-            while self._leaving or self._behind:
-                wanted = self._take_out(_LOGS_AT_ONCE)
-                making, refused = self._store.making(wanted, self._do_all)
+            while self._leaving or self._missing:
+                homes = self._take_out(_LOGS_AT_ONCE)
+                making, refused = self._store.making(homes, self._do_all)
                 for logs, names, steps in making:
                     try:
                         refused |= await self._disk.run(logs.directory, steps)
                     except KafkaError as error:
                         refused |= dict.fromkeys(names, error)
-                self._take_up(wanted, refused)
+                self._hand_over(homes, refused)
         finally:
             self._caught_up.set()
 
     def catch_up_here(self) -> None:
-        """All at once, while everybody waits for the disk: before a start is over."""
-        while self._leaving or self._behind:
-            wanted = self._take_out(len(self._leaving) + len(self._behind))
-            making, refused = self._store.making(wanted, self._do_all)
+        """Makes all logs at once and blocks on the disk: for the start of a node."""
+        while self._leaving or self._missing:
+            homes = self._take_out(len(self._leaving) + len(self._missing))
+            making, refused = self._store.making(homes, self._do_all)
             for _, names, steps in making:
                 try:
                     refused |= run_here(steps)
                 except KafkaError as error:
                     refused |= dict.fromkeys(names, error)
-            self._take_up(wanted, refused)
+            self._hand_over(homes, refused)
 
     def delete_here(self) -> None:
-        """Nothing more is made."""
-        self._behind.clear()
+        """Makes no further logs."""
+        self._missing.clear()
         self.catch_up_here()
 
     def _take_out(self, count: int) -> dict[TopicPartition, LogHome]:
-        """As the metadata says by now: some may be gone, or be somebody else's. What leaves goes
-        first, as it may have the name of one that comes.
+        """Uses the newest metadata: some logs may be gone, or belong elsewhere. Deletions go first,
+        because a deleted log may have the name of a new one.
         """
         leaving = list(islice(self._leaving, count))
         for name in leaving:
             del self._leaving[name]
             self._owner.delete(name)
-        return dict(self._homes(list(islice(self._behind, count - len(leaving)))))
+        return dict(self._homes(list(islice(self._missing, count - len(leaving)))))
 
     def _homes(self, names: list[TopicPartition]) -> Iterator[tuple[TopicPartition, LogHome]]:
         for name in names:
-            del self._behind[name]
+            del self._missing[name]
             home = self._owner.home_of(name)
             if home is not None:
                 log = self._store.log_of(name, home.topic_id)
@@ -122,10 +122,10 @@ class PendingLogs:
                     self._store.set_aside(name, "it belongs to an earlier topic of that name")
                 yield name, home
 
-    def _take_up(
-        self, wanted: dict[TopicPartition, LogHome], refused: dict[TopicPartition, KafkaError]
+    def _hand_over(
+        self, homes: dict[TopicPartition, LogHome], refused: dict[TopicPartition, KafkaError]
     ) -> None:
-        for name, home in wanted.items():
+        for name, home in homes.items():
             now = self._owner.home_of(name)
             if now is not None and now.topic_id == home.topic_id:
                 self._owner.made(name, refused.get(name))
@@ -133,13 +133,13 @@ class PendingLogs:
             # Deleted while its log was made, and perhaps made again.
             self._leaving[name] = None
             if now is not None:
-                self._behind[name] = None
+                self._missing[name] = None
         self._owner.settled()
 
     # On a full disk
 
     def wait_for_room(self, name: TopicPartition, tasks: "Tasks", clock: "Clock") -> bool:
-        """Make it once there is room. False if it waits already."""
+        """Retries once there is room. False if the retry is scheduled already."""
         if name in self._without_room:
             return False
         is_first = not self._without_room
@@ -151,7 +151,7 @@ class PendingLogs:
     async def _make_again(self, tasks: "Tasks", clock: "Clock") -> None:
         while self._without_room:
             await clock.sleep(_ROOM_CHECK_INTERVAL_MS)
-            self._behind |= self._without_room
+            self._missing |= self._without_room
             self.begin(tasks)
             await self.wait()
             for name in list(self._without_room):

@@ -1,5 +1,5 @@
 """All partitions that have a replica on this node. Follows the metadata: makes and deletes logs,
-begins leader epochs, changes settings of running logs; and answers who leads what.
+begins leader epochs, changes settings of running logs; and knows which partitions it leads.
 """
 
 import logging
@@ -71,7 +71,7 @@ class Replicas:
         self._image: MetadataImage = EMPTY_IMAGE
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._leadership_listeners: list[OnLeadership] = []
-        self._untold: list[tuple[Partition, bool]] = []
+        self._unreported: list[tuple[Partition, bool]] = []
         self._plain_settings: dict[str, TopicSettings] = {}
         self._plain_settings_of: BrokerConfig | None = None
         self._failure_listeners: list[OnDirectoryFailure] = []
@@ -79,7 +79,7 @@ class Replicas:
         self.deadlines = Deadlines(clock)
         self.wake_ups = WakeUps()
         self.workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="moldau-worker")
-        """For work of requests that would keep the event loop busy; it gets its own copies."""
+        """For requests that would block the event loop; it gets its own copies."""
         self.cold_reads = ColdReads()
         self.flush_rounds = FlushRounds(clock, settings, self._flushed, backlog)
         self.store = LogStore(
@@ -88,7 +88,7 @@ class Replicas:
         self.tasks = Tasks()
         self.disk = DiskThreads(directories)
         owner = LogOwner(
-            self._home_of, self._log_made, self._tell_untold, self._delete_log, self._has_no_room
+            self._home_of, self._log_made, self._notify_pending, self._delete_log, self._has_no_room
         )
         self._pending = PendingLogs(self.store, self.disk, self.flush_rounds.do_all, owner)
         self._moves = LogMoves(
@@ -100,7 +100,7 @@ class Replicas:
         for directory in directories:
             directory.on_failure(self._directory_failed)
 
-    # Who leads what
+    # Leadership
 
     @property
     def partitions(self) -> Mapping[tuple[str, int], Partition]:
@@ -110,7 +110,7 @@ class Replicas:
         return self._partitions.get((topic, index))
 
     def lookup(self, topic: str, index: int, current_leader_epoch: int = NO_EPOCH) -> Partition:
-        """The partition, which is led here. Raises what a client is told otherwise."""
+        """The partition, if this broker leads it. Raises the client's error otherwise."""
         partition = self._partitions.get((topic, index))
         if partition is None:
             raise self._absent(TopicPartition(topic, index))
@@ -125,8 +125,8 @@ class Replicas:
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} has no replica here")
 
     def on_leadership(self, listener: OnLeadership) -> None:
-        """Called with True for each leader epoch that begins here, those that already have
-        included, and with False when one ends and none follows.
+        """Called with True for each leader epoch that begins here, current ones included, and with
+        False when one ends and no other follows.
         """
         self._leadership_listeners.append(listener)
         for partition in list(self._partitions.values()):
@@ -134,26 +134,26 @@ class Replicas:
                 listener(partition, True)
 
     def on_directory_failure(self, listener: OnDirectoryFailure) -> None:
-        """The controller must hear of it; without any directory the node is of no use."""
+        """The controller must be notified; a node without any directory stops."""
         self._failure_listeners.append(listener)
 
     def on_placement(self, listener: OnPlacement) -> None:
-        """Called when a log is in another directory than the metadata says."""
+        """Called when a log is not in the directory that the metadata names."""
         self._placement_listeners.append(listener)
 
     # Following the metadata
 
     def load(self, image: MetadataImage) -> None:
-        """Open all logs, as the settings in `image` say, and take up the partitions it gives us.
-        Call it once, in the event loop, with an image that is up to date.
+        """Opens all logs with the settings in `image`, and takes up the partitions that it assigns
+        to this broker. Call it once, in the event loop, with an up-to-date image.
         """
         self._image = image
         self.store.load(self._accepts_damage)
-        # What a crash left unflushed counts before anybody leads or reads it.
+        # Flush what a crash left unflushed before any partition is led or read.
         self.flush_rounds.flusher.run_round()
         self.store.set_strays_aside(self._is_known)
         self._follow(MetadataDelta.between(EMPTY_IMAGE, image), image)
-        # Nobody is kept waiting yet.
+        # Blocking is fine: no client is connected yet.
         self.catch_up_here()
         for partition in self._partitions.values():
             self._moves.resume(partition)
@@ -176,14 +176,14 @@ class Replicas:
             if topic is not None:
                 self._apply_topic(topic)
         self._apply_settings(delta, image)
-        self._tell_untold()
+        self._notify_pending()
 
     async def wait_caught_up(self) -> None:
-        """Until there are the logs that the metadata says, and no others."""
+        """Waits until exactly the logs exist that the metadata requires."""
         await self._pending.wait()
 
     def catch_up_here(self) -> None:
-        """As `wait_caught_up`, while everybody waits for the disk."""
+        """As `wait_caught_up`, but blocks on the disk."""
         self._pending.catch_up_here()
 
     def _apply_topic(self, topic: TopicImage) -> None:
@@ -191,7 +191,7 @@ class Replicas:
             name = TopicPartition(topic.name, index)
             existing = self._partitions.get(name)
             if existing is not None and existing.topic_id != topic.topic_id:
-                # Deleted and made again: nothing of the old one may show.
+                # Deleted and created again: nothing of the old topic may remain.
                 self._remove(existing)
                 existing = None
             if self._node_id in partition.replicas:
@@ -222,13 +222,13 @@ class Replicas:
             led = partition.leader is not None
             partition.follow(image)
             if led:
-                self._untold.append((partition, False))
+                self._unreported.append((partition, False))
             return
         is_new = partition.leader is None or image.leader_epoch > partition.leader_epoch
         is_new = is_new or partition.has_log is not had_log
         partition.lead(image)
         if is_new:
-            self._untold.append((partition, True))
+            self._unreported.append((partition, True))
 
     def _give_log(
         self, partition: Partition, image: PartitionImage, refused: KafkaError | None
@@ -239,13 +239,13 @@ class Replicas:
             if refused is not None:
                 raise refused
             if log is None:
-                # Its turn to be made comes.
+                # Its log is made later.
                 return
             log.directory.check_online()
             partition.use_log(log)
             self.store.made(name)
             if log.directory.meta.directory_id != _directory_of(image, self._node_id):
-                self._tell_placement(partition)
+                self._notify_placement(partition)
         except KafkaError as error:
             partition.lose_log(error)
             is_full = isinstance(error, DiskFullError)
@@ -273,19 +273,19 @@ class Replicas:
                 self._remove(partition)
 
     def _remove(self, partition: Partition) -> None:
-        """Its log follows."""
+        """Its log is deleted later."""
         name = partition.topic_partition
         del self._partitions[name]
         led = partition.leader is not None
         partition.close(
-            KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is not here any more")
+            KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is no longer on this broker")
         )
         if led:
-            self._untold.append((partition, False))
+            self._unreported.append((partition, False))
         self._pending.delete(name)
 
     def _delete_log(self, name: TopicPartition) -> None:
-        """In two steps; background work takes the second one."""
+        """In two steps; background work does the second one."""
         try:
             self.cleaning.forget(name)
             self.store.delete(name)
@@ -299,7 +299,7 @@ class Replicas:
     # Settings
 
     def _apply_settings(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Those of topics, and those of this broker that topics without their own go by."""
+        """The settings of topics, and this broker's, which are the topics' defaults."""
         changed = delta.changed_configs
         topics: Iterable[str] = [r.name for r in changed if r.kind is ConfigResourceType.TOPIC]
         if any(
@@ -336,7 +336,7 @@ class Replicas:
         config = self._settings.current
         if overrides:
             return topic_settings(config, topic, overrides)
-        # Most topics have none of their own.
+        # Most topics have no settings of their own.
         if self._plain_settings_of is not config:
             self._plain_settings_of, self._plain_settings = config, {}
         kind = topic if topic in INTERNAL_TOPICS else ""
@@ -357,12 +357,12 @@ class Replicas:
         )
 
     def _cordoned(self, path: Path) -> bool:
-        """No new replicas go into such a directory."""
+        """No new replicas are placed in such a directory."""
         cordoned = self._settings.current.cordoned_log_dirs
         return "*" in cordoned or any(Path(each) == path for each in cordoned)
 
     def _accepts_damage(self, log: Log) -> bool:
-        """Under the policy `os` a crash may take what was acknowledged: that was the bargain."""
+        """With the policy `os` a crash may lose what was acknowledged, as documented."""
         was_crash = log.directory.clean_stop_epoch is None
         is_the_bargain = log.flush_policy == "os" and was_crash
         return is_the_bargain or self._settings.current.moldau_accept_damage
@@ -381,16 +381,16 @@ class Replicas:
             if partition.has_log and partition.log.directory is directory:
                 partition.lose_log(failure)
                 if partition.leader is not None:
-                    self._tell_leadership(partition, leads=False)
+                    self._notify_leadership(partition, leads=False)
         for listener in self._failure_listeners:
             listener(directory)
 
-    def _tell_untold(self) -> None:
-        untold, self._untold = self._untold, []
-        for partition, leads in untold:
-            self._tell_leadership(partition, leads=leads)
+    def _notify_pending(self) -> None:
+        unreported, self._unreported = self._unreported, []
+        for partition, leads in unreported:
+            self._notify_leadership(partition, leads=leads)
 
-    def _tell_leadership(self, partition: Partition, *, leads: bool) -> None:
+    def _notify_leadership(self, partition: Partition, *, leads: bool) -> None:
         for listener in self._leadership_listeners:
             listener(partition, leads)
 
@@ -400,7 +400,7 @@ class Replicas:
             partition.leader.proposal_failed()
 
     async def delete_records(self, offsets: Mapping[Log, int]) -> dict[Log, int | KafkaError]:
-        """The new start of each log, which is on the disk then, or why it has not moved."""
+        """Returns the new start of each log, which is then on the disk, or why it has not moved."""
         results: dict[Log, int | KafkaError] = {}
         for logs in self.store.logs:
             here = {log: to for log, to in offsets.items() if log.directory is logs.directory}
@@ -411,13 +411,13 @@ class Replicas:
     # Moving between directories
 
     def move(self, name: TopicPartition, path: Path) -> None:
-        """Begin to move the replica into another log directory. Raises KafkaError. A replica that
-        is not here yet is made there.
+        """Starts a move of the replica to another log directory. Raises KafkaError. A replica that
+        does not exist yet will be made there.
         """
         target = next((logs for logs in self.store.logs if logs.directory.path == path), None)
         if target is None:
             raise KafkaError(
-                ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is no log directory of this node"
+                ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not a log directory of this node"
             )
         check_name(name)
         target.directory.check_online()
@@ -432,16 +432,16 @@ class Replicas:
 
     def _moved(self, partition: Partition) -> None:
         self.cleaning.moved(partition.log)
-        self._tell_placement(partition)
+        self._notify_placement(partition)
 
-    def _tell_placement(self, partition: Partition) -> None:
+    def _notify_placement(self, partition: Partition) -> None:
         for listener in self._placement_listeners:
             listener(partition)
 
     async def stop(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
-        """Everything to the disk, and the marker that says so."""
+        """Flushes everything to the disk, and writes the marker of a clean shutdown."""
         await self._end_background_work()
-        # The next start would not know whose they are.
+        # The next start would not know their owner.
         self._pending.delete_here()
         await self._rest()
         for logs in self.store.logs:
@@ -451,7 +451,7 @@ class Replicas:
                 _log.error("%s was not stopped cleanly: %s", logs.directory.path, error.detail)
 
     async def abandon(self) -> None:
-        """Let go of everything and write nothing: the next start recovers, as after a crash."""
+        """Releases everything and writes nothing: the next start recovers, as after a crash."""
         await self._end_background_work()
         await self._rest()
         for logs in self.store.logs:

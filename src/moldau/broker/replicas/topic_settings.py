@@ -1,4 +1,4 @@
-"""What a node does with one topic: the settings in force, from the topic's own and the node's."""
+"""A topic's settings in force on this node, from the topic's own and the node's."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -21,7 +21,9 @@ class TopicSettings:
 def topic_settings(
     config: "BrokerConfig", topic: str, overrides: Mapping[str, str]
 ) -> TopicSettings:
-    """Coordinators' logs are never below `group`: what they said must not be unsaid."""
+    """Coordinators' logs never have a weaker policy than `group`: their responses must not be
+    undone.
+    """
     policy = config.moldau_flush_policy
     if topic in INTERNAL_TOPICS and policy == "os":
         policy = "group"

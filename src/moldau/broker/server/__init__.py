@@ -1,3 +1,3 @@
-"""Listeners, connections and dispatch: bytes in, handlers called, answers out in order. Nothing
-here knows what a request means; every byte held for a client is counted here.
+"""Listeners, connections and dispatch: bytes in, handlers called, responses out in order. Nothing
+here interprets a request's meaning; every byte held for a client is counted here.
 """

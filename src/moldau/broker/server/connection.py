@@ -1,8 +1,8 @@
-"""One connection: frames in, answers out in the order of their requests.
+"""One connection: frames in, responses out in the order of their requests.
 
-Requests are begun one after the other, as Kafka does; only a staged one (Produce) lets the next
-begin before it is answered. A client that sends much at once is served a slice at a time, in turns
-with the others. One that sends faster than it is answered, or does not read its answers, is slowed
+Requests are begun one after the other, as in Kafka; only a staged one (Produce) lets the next begin
+before it is answered. A client that sends much at once is served a slice at a time, in turns with
+the others. One that sends faster than it is answered, or does not read its responses, is slowed
 down by TCP: reading pauses, memory stays bounded.
 """
 
@@ -44,11 +44,11 @@ _log = logging.getLogger(__name__)
 STAGED_MAX = 100
 """Requests of one connection that may wait for their second stage together."""
 _WAITING_BYTES_MAX = 64 * 1024
-"""What may wait for a request before it, or for the connection's turn. Above it nothing more is
-read; below it is, since only who reads hears that the client has gone.
+"""Bytes that may wait for an earlier request, or for the connection's turn. Above it reading
+pauses; below it continues, since only reading detects that the client has gone.
 """
 _UNSENT_BYTES_MAX = 16 * 1024
-"""Answers that may lie unsent before they count, and before no further request is begun."""
+"""Unsent bytes of responses beyond which they count, and no further request is begun."""
 
 
 class Connection(asyncio.BufferedProtocol, Holder):
@@ -80,10 +80,10 @@ class Connection(asyncio.BufferedProtocol, Holder):
         self.is_throttled = False
         self.peer: Peer | None = None
 
-    # What the transport tells
+    # Events of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no asyncio.Transport, they only behave as one.
+        # uvloop's transports are not subclasses of asyncio.Transport, they only behave like one.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_UNSENT_BYTES_MAX)
         self.peer = self._listener.admit(self, self._transport)
@@ -133,7 +133,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         self._proceed(now_ms)
 
     def eof_received(self) -> bool:
-        """A producer that wants no answers leaves when all is sent: what waits is served first."""
+        """A producer with acks=0 closes after its last request: what waits is served first."""
         is_waiting = self._is_queued or (self._is_stuffed() and self._waiting_bytes > 0)
         self._is_at_end = is_waiting or any(each.is_being_appended for each in self._exchanges)
         return self._is_at_end
@@ -147,12 +147,12 @@ class Connection(asyncio.BufferedProtocol, Holder):
     def resume_writing(self) -> None:
         self._outbox.unread_since_ms = None
         self.hold_answers(0)
-        self._go_on()
+        self._continue()
 
     # Taking turns
 
     def _proceed(self, now_ms: float) -> None:
-        """Serve what has arrived, now or when it is this connection's turn."""
+        """Serves what has arrived, now or when it is this connection's turn."""
         if not self._frames.waiting_bytes:
             pass
         elif self._is_queued or self._is_stuffed():
@@ -162,7 +162,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         else:
             self._frames.keep()
             self._queue()
-        self._settle(now_ms)
+        self._update(now_ms)
 
     def take_turn(self) -> None:
         self._is_queued = False
@@ -170,11 +170,11 @@ class Connection(asyncio.BufferedProtocol, Holder):
             now_ms = self._clock.mono_ms()
             if not self._is_stuffed():
                 self._serve_slice(now_ms)
-            self._settle(now_ms)
+            self._update(now_ms)
             self._end_if_served()
 
     def _end_if_served(self) -> None:
-        """Of a client that sends no more."""
+        """Closes the connection of a client that sends no more."""
         if self._is_at_end and not self._is_queued and not self._is_stuffed():
             self._close()
 
@@ -184,7 +184,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
             self._turns.join(self)
 
     def _serve_only(self, frame: memoryview, now_ms: float) -> None:
-        """The usual case, in short: one request, and nothing waits or is unfinished."""
+        """The usual case, in short: one request, and nothing else is waiting or unfinished."""
         self._serve_or_end(frame, now_ms)
         if self.last_active_ms == now_ms:
             # It is not answered yet, or the clock stands still.
@@ -205,7 +205,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
             self._serve(frame, now_ms)
         except MalformedRequestError as error:
             self._refuse(error)
-        except Exception as error:  # noqa: BLE001 - it may be somebody else's turn that ends
+        except Exception as error:  # noqa: BLE001 - the turn may belong to another connection
             log_unexpected(_log, "a request, which ends its connection,", error)
             self.abort()
 
@@ -217,14 +217,14 @@ class Connection(asyncio.BufferedProtocol, Holder):
             now_ms = clock.mono_ms()
             if now_ms >= end_ms:
                 break
-        self._turns.used(self, clock.mono_ms() - began_ms)  # also if no frame was whole
+        self._turns.used(self, clock.mono_ms() - began_ms)  # Also if no frame was complete.
         frames.keep()
         if frames.waiting_bytes and not self._is_stuffed():
             self.slices_cut += 1
             self._queue()
 
-    def _settle(self, now_ms: float) -> None:
-        """Write what was answered, count what is held, and read on if there is room."""
+    def _update(self, now_ms: float) -> None:
+        """Writes what was answered, counts what is held, and reads on if there is room."""
         self._flush()
         frames = self._frames
         if self._is_closing:
@@ -292,11 +292,11 @@ class Connection(asyncio.BufferedProtocol, Holder):
         try:
             answer = outcome_of(exchange.begun, task)
         except MalformedRequestError as error:
-            # The way it came leads back to the task, which keeps it: a circle with the request.
+            # The traceback refers to the task, which refers to it: a cycle with the request.
             self._refuse(error.with_traceback(None))
             return
         if isinstance(answer, Staged):
-            # Now it has taken its place: the rest of its answer keeps nobody waiting.
+            # It has taken its place: the rest of its response delays no other request.
             exchange.begun.outcome = answer
             self._wait(exchange, answer.answer)
         else:
@@ -304,10 +304,10 @@ class Connection(asyncio.BufferedProtocol, Holder):
             exchange.is_done = True
             if exchange is not self._exchanges[0]:
                 self.hold(exchange.count_records())
-        self._go_on()
+        self._continue()
 
-    def _go_on(self) -> None:
-        """Send what is ready, then begin what waits."""
+    def _continue(self) -> None:
+        """Sends what is ready, then begins what waits."""
         if self._is_closing:
             return
         try:
@@ -336,7 +336,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         started_ms: float,
         chunks: "list[Buffer] | None" = None,
     ) -> bool:
-        """False if this answer is too large to be written down here and now."""
+        """False if this response is too large to be encoded here and now."""
         if answer is not None and chunks is None:
             bytes_max = self._budget.answer_bytes_at_once
             try:
@@ -352,7 +352,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         return True
 
     def _write_large(self, exchange: Exchange) -> None:
-        """The next request waits for it: what was answered takes memory, too."""
+        """The next request waits for it: responses take memory, too."""
         exchange.is_done = False
         exchange.begun.outcome = None
         self._busy += 1
@@ -362,7 +362,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
 
     @property
     def _writing(self) -> "tuple[LargeMessages, Holder, Callable[[AnswerTooLongError], None]]":
-        """What large answers need."""
+        """The arguments for writing large responses."""
         return self._dispatcher.large, self, self._too_long
 
     def _too_long(self, error: AnswerTooLongError) -> None:
@@ -377,7 +377,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
     # Back-pressure
 
     def _is_stuffed(self) -> bool:
-        """No further request is begun."""
+        """True if no further request may begin."""
         return (
             self._busy > 0
             or self._is_closing
@@ -407,18 +407,18 @@ class Connection(asyncio.BufferedProtocol, Holder):
     def _adjust_reading(self) -> None:
         if self._is_closing or self._transport is None:
             return
-        wanted = not (
+        should_read = not (
             self._waiting_bytes > _WAITING_BYTES_MAX
             or self._is_full()
             or (self._is_queued and self.unfinished_bytes)
             or self.is_throttled
             or (self._budget.is_tight and self._budget.refuses(self))
         )
-        if wanted != self._is_reading:
-            self._is_reading = wanted
+        if should_read != self._is_reading:
+            self._is_reading = should_read
             now_ms = self._clock.mono_ms()
-            if wanted:
-                # Its client is not to blame for the time in between.
+            if should_read:
+                # The client is not responsible for the time in between.
                 if self._frame_started_ms is not None:
                     self._frame_started_ms += now_ms - self._reading_paused_ms
                 self.last_active_ms = now_ms
@@ -429,16 +429,16 @@ class Connection(asyncio.BufferedProtocol, Holder):
 
     def resume(self) -> None:
         """There is memory again, or the disk has caught up."""
-        self._go_on()
+        self._continue()
 
     def throttle_is_over(self) -> None:
         self.is_throttled = False
-        self._go_on()
+        self._continue()
 
-    # The end
+    # Closing
 
     def check_deadlines(self, now_ms: float) -> None:
-        """Called by the listener every now and then."""
+        """Called by the listener periodically."""
         listener = self._listener
         unread_bytes = 0
         if self._outbox.unread_since_ms is not None and self._transport is not None:
@@ -458,7 +458,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
             self.cut_off("memory is short, and it holds much of it")
 
     def is_quiet(self, now_ms: float, patience_ms: float) -> bool:
-        """Whether it has asked nothing for so long, and waits for nothing."""
+        """Whether it has sent nothing for so long, and waits for nothing."""
         is_waiting = bool(self._exchanges) or self._waiting_bytes > 0
         return not is_waiting and now_ms - self.last_active_ms > patience_ms
 
@@ -469,18 +469,18 @@ class Connection(asyncio.BufferedProtocol, Holder):
         return is_awaited and now_ms - self.last_active_ms > patience_ms
 
     def cut_off(self, reason: str) -> None:
-        """For the sake of others."""
+        """Closes this connection in favour of others."""
         self._listener.held_back(self, "memory", f"disconnected: {reason}")
         self.abort()
 
     def finish(self) -> None:
-        """Hang up when what is under way is answered. Nothing more is begun."""
+        """Closes after the requests in progress are answered. No further one is begun."""
         self._is_finishing = True
         if not self._exchanges:
             self._close()
 
     def abort(self) -> None:
-        """Hang up at once, whatever is under way."""
+        """Closes at once, even with requests in progress."""
         self._is_closing = True
         if self._transport is not None:
             self._transport.abort()

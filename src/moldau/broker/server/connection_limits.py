@@ -1,4 +1,4 @@
-"""How many connections a node takes: what the settings allow, and what it has room for."""
+"""The limits on connections: what the settings allow, and what the node has room for."""
 
 import logging
 import socket
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 CONNECTION_BYTES = 16 * 1024
-"""What one takes that does nothing, with its socket's buffers."""
+"""Memory of an idle connection, including its socket's buffers."""
 _FOR_PEERS_MAX = 32
 _HOST_SHARE = 0.9
 _UNLIMITED = INT32_MAX
@@ -25,13 +25,13 @@ _UNLIMITED = INT32_MAX
 class Refusal(NamedTuple):
     reason: str
     is_ours: bool
-    """Not because of a setting: a connection that nobody uses may make room."""
+    """Not because of a setting: an idle connection may make room."""
 
 
 class ConnectionLimits:
-    """max.connections, max.connections.per.ip, how many the process has descriptors and memory for,
-    and how fast new ones may come. The last places are for the node's peers, and one address does
-    not get all.
+    """max.connections, max.connections.per.ip, the number for which the process has descriptors and
+    memory, and the rate of new ones. The last places are reserved for the node's peers, and one
+    address cannot take all.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class ConnectionLimits:
             return None
         more = "raise moldau.inflight.bytes.max"
         if self._possible <= in_memory:
-            more = "raise how many files this process may open (ulimit -n)"
+            more = "raise the number of files this process may open (ulimit -n)"
         return f"there is room for {room}, {for_host} of them for one address; {more}"
 
     def _overrides_of(self, config: "BrokerConfig") -> Mapping[str, int]:
-        """max.connections.per.ip.overrides by address; names of hosts are looked up once."""
+        """max.connections.per.ip.overrides by address; host names are looked up once."""
         overrides = config.connection_limits_by_host
         if overrides is not self._overrides:
             self._overrides = overrides
@@ -92,7 +92,7 @@ class ConnectionLimits:
     def _turn_in_ms(self, queue: str, rate: int) -> float:
         if rate >= _UNLIMITED:
             return 0.0
-        # 0 would keep everybody out for good, the operator who could undo it included.
+        # 0 would lock all clients out for good, including the operator who could undo it.
         rate = max(rate, 1)
         now_ms = self._clock.mono_ms()
         # A second's worth may come at once.
@@ -122,16 +122,16 @@ def _by_address(limits_by_host: Mapping[str, int]) -> dict[str, int]:
 
 
 def addresses_of(host: str) -> list[tuple[socket.AddressFamily, str]]:
-    """Where to bind: all interfaces of both families for an empty host."""
+    """The addresses to bind: all interfaces of both families for an empty host."""
     if not host:
         both = [(socket.AF_INET, "0.0.0.0")]  # noqa: S104
         if socket.has_dualstack_ipv6():
             both.append((socket.AF_INET6, "::"))
         return both
     try:
-        # As bytes: a text would load the tables of international names at every start.
-        found = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)
+        # As bytes: a string would load the tables for international names at every start.
+        resolved = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)
     except OSError as error:
         raise MoldauError(f"the host {host!r} is unknown: {error.strerror}") from error
-    unique = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found)
+    unique = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in resolved)
     return list(unique)

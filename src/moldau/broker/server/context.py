@@ -1,4 +1,4 @@
-"""What a handler is given: who asks, over what, and the node's services."""
+"""What a handler receives: the client's peer, its listener's APIs, and the node's services."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping
@@ -41,31 +41,33 @@ class Peer:
     host: str
     port: int
     is_privileged_listener: bool = False
-    """The controller's listener, or the one between brokers."""
+    """True on the controller's listener and on the inter-broker listener."""
     principal: str = "User:ANONYMOUS"
     client_software_name: str = ""
     client_software_version: str = ""
     client_id: str = ""
-    """Of its latest request."""
+    """Of the latest request."""
     takes_files: bool = False
-    """Its connection sends parts of files (`storage/disk/cached_views.py`)."""
+    """The connection sends parts of files (`storage/disk/cached_views.py`)."""
     is_answered_later: bool = False
-    """Its latest request waits for the answers to those before."""
+    """The latest request waits for earlier responses."""
     unflushed_bytes: int = 0
-    """What it has appended since the running flush round began (`FlushBacklog`)."""
+    """Bytes appended since the running flush round began (`FlushBacklog`)."""
     disk_wait_ms: float = 0.0
-    """How long it had to wait for flush rounds to begin since the listener's last sweep."""
+    """Time spent waiting for flush rounds to begin since the listener's last sweep."""
 
 
 class ControllerChannel(Protocol):
-    """The way to the active controller: inside the process, or one day over the network."""
+    """The channel to the active controller: inside the process, or one day over the network."""
 
     async def send(self, request: Message, version: int | None = None) -> Message:
-        """The newest version if none is given. Raises KafkaError if there is no controller."""
+        """Uses the newest version if `version` is None. Raises KafkaError if there is no
+        controller.
+        """
 
 
 class ConfigHolder(Protocol):
-    """What holds the settings that are in force now, dynamic ones included."""
+    """Holds the settings that are in force now, dynamic ones included."""
 
     @property
     def current(self) -> "BrokerConfig": ...
@@ -81,8 +83,8 @@ class ChangeableConfig(ConfigHolder, Protocol):
 
 
 class PerImageCache:
-    """What handlers have worked out of an image, kept until there is another: many clients ask for
-    the same. Nobody changes what is kept.
+    """Results that handlers derived from an image, kept until there is another: many clients
+    request the same. The cached results are immutable.
     """
 
     __slots__ = ("_image", "_kept")
@@ -107,7 +109,7 @@ class PerImageCache:
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class BrokerServices:
-    """One node's parts, as handlers see them. Made by node.py; nothing is global."""
+    """One node's parts, as handlers see them. Created by node.py; nothing is global."""
 
     node_id: int
     cluster_id: str
@@ -125,9 +127,9 @@ class BrokerServices:
     metrics: "Metrics"
     budget: "MemoryBudget"
     controller_node: "ControllerNode | None" = None
-    """Of a node that is a controller: what its own listener asks."""
+    """The controller of a node that has the controller role, for requests on its own listener."""
     quorum: "QuorumNode | None" = None
-    """What knows the quorum's own feature, kraft.version."""
+    """The owner of the quorum's own feature, kraft.version."""
     worked_out: PerImageCache = field(default_factory=PerImageCache)
 
     @property
@@ -147,9 +149,11 @@ class RequestContext:
     version: int
     client_id: str
     served_versions: Mapping[ApiKey, tuple[int, int]]
-    """What the listener that the request came by serves."""
+    """The APIs served by the listener of the request."""
     is_large: bool = False
-    """It names thousands of things, and its views stay valid for as long as they are needed."""
+    """The request has thousands of elements, and its views stay valid for as long as they are
+    needed.
+    """
 
     async def work(
         self,
@@ -157,17 +161,15 @@ class RequestContext:
         *args: ArgumentsP.args,
         **kwargs: ArgumentsP.kwargs,
     ) -> ResultT:
-        """What a function gives that only looks at what nobody else changes: for a large request in
-        a thread.
-        """
+        """Calls a function that reads only immutable data: for a large request in a thread."""
         if self.is_large:
             return await asyncio.to_thread(pure, *args, **kwargs)
         return pure(*args, **kwargs)
 
 
 class Staged:
-    """A request that has taken its place (stage one) and waits for the rest of its answer. The next
-    request of the connection starts meanwhile; answers still leave in order.
+    """A request that has taken its place (stage one) and waits for the rest of its response. The
+    next request of the connection starts meanwhile; responses still leave in order.
     """
 
     __slots__ = ("answer",)
@@ -176,10 +178,9 @@ class Staged:
         self.answer = answer
 
 
-# Views of the request (`records`) are good until the handler returns or first awaits, no longer.
-# A plain function answers at once; a coroutine keeps the connection's next request waiting, as
-# Kafka does, at most until it has a `Staged`; None means that no answer is sent (Produce with
-# acks=0).
+# Views of the request (`records`) are valid until the handler returns or first awaits, no longer. A
+# plain function answers at once; a coroutine delays the connection's next request, as in Kafka, at
+# most until it returns a `Staged`; None means that no response is sent (Produce with acks=0).
 Handler = Callable[
     [RequestContext, Any], Message | Awaitable[Message | Staged | None] | Staged | None
 ]

@@ -1,8 +1,8 @@
 """Requests that wait: their deadlines, and how they are woken. There may be tens of thousands; when
-many are due together, others are served in between.
+many are due together, other work runs in between.
 
-Nearly all are answered in time, so keeping a deadline must cost little: they are kept in buckets,
-and only a bucket has a timer.
+Nearly all are answered in time, so a deadline must be cheap: they are kept in buckets, and only a
+bucket has a timer.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# A deadline may be missed by a little: by less than this share of the wait.
+# A deadline may be late by less than this share of the wait.
 _COARSENESS = 16
 _BUCKET_MS_MAX = 128
 
@@ -28,7 +28,7 @@ Bucket = dict[OnDeadline, None]
 
 
 class Deadlines:
-    """`add` gives the bucket that holds the callback; to call it off is `bucket.pop(callback)`."""
+    """`add` returns the bucket that holds the callback; `bucket.pop(callback)` cancels it."""
 
     def __init__(self, clock: "Clock") -> None:
         self._clock = clock
@@ -50,7 +50,7 @@ class Deadlines:
         return bucket
 
     def _fire(self, due_ms: int) -> None:
-        # Nobody comes into this bucket any more: its time is over.
+        # Nothing is added to this bucket any more: its time is over.
         bucket, slices = self._buckets[due_ms], Slices()
         while bucket:
             apart(_log, "a deadline", bucket.popitem()[0])
@@ -79,7 +79,7 @@ class WakeUps:
     def _wake(self) -> None:
         self._is_scheduled = False
         slices = Slices()
-        # Who is added meanwhile has the next turn.
+        # Callbacks that are added meanwhile run in the next turn.
         for _ in range(len(self._waiting)):
             apart(_log, "waking a request", self._waiting.popleft())
             if slices.is_over:

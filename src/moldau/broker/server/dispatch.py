@@ -1,5 +1,5 @@
-"""From a frame to its handler. This is the only place that catches the unforeseen: it answers
-UNKNOWN_SERVER_ERROR and logs it, though not every time.
+"""From a frame to its handler. Only this module catches unexpected exceptions: it answers
+UNKNOWN_SERVER_ERROR and logs them, though not every time.
 """
 
 import logging
@@ -44,7 +44,7 @@ class Route(NamedTuple):
 
 
 class Begun:
-    """A request that was begun, and what its handler gave back."""
+    """A request that was begun, and what its handler returned."""
 
     __slots__ = ("answer_version", "api_key", "correlation_id", "is_large", "outcome", "request")
 
@@ -61,9 +61,9 @@ class Begun:
         self.correlation_id = correlation_id
         self.request = request
         self.outcome = outcome
-        """Message, Staged, an awaitable, or None: no answer."""
+        """Message, Staged, an awaitable, or None: no response."""
         self.is_large = is_large
-        """It is read when it is awaited: `request` is empty until then."""
+        """It is decoded when it is awaited: `request` is empty until then."""
 
 
 Interceptor = Callable[[RequestContext, Message], Any]
@@ -78,13 +78,14 @@ class Dispatcher:
         self.watch = watch or LoopWatch()
         self.large = LargeMessages()
         self.interceptor: Interceptor | None = None
-        """For tests: sees each request first and may give its outcome."""
+        """For tests: sees each request first and may supply its response."""
         # Of served versions only, so that no client can make it grow.
         self._routes: dict[bytes, Route] = {}
 
     def begin(self, peer: Peer, frame: memoryview) -> Begun:
-        """Reads the request and starts its handler, which must not keep views of `frame` beyond its
-        synchronous part. Raises MalformedRequestError if the connection is of no use any more.
+        """Decodes the request and starts its handler, which must not keep views of `frame` beyond
+        its synchronous part. Raises MalformedRequestError if the connection is unusable from now
+        on.
         """
         began_s = time.perf_counter()
         request: Message | None
@@ -92,7 +93,8 @@ class Dispatcher:
         api_key, version, answer_version, header_version, message_class = route
         header, start = decode_prefix(RequestHeader, header_version, frame)
         if version == answer_version:
-            # librdkafka 2.x leaves bytes behind some requests; Kafka does not look at them either.
+            # librdkafka 2.x leaves extra bytes at the end of some requests; Kafka ignores them,
+            # too.
             request = None
             if len(frame) <= AT_ONCE_BYTES or api_key is ApiKey.PRODUCE:
                 try:
@@ -121,7 +123,7 @@ class Dispatcher:
     async def _read_and_serve(
         self, context: RequestContext, begun: Begun, frame: Buffer, start: int
     ) -> Message | Staged | None:
-        """A request that takes long to read, or cannot be read."""
+        """For a request that takes long to decode, or cannot be decoded."""
         context.is_large = True
         request = begun.request = await self.large.read(
             type(begun.request), context.version, frame, start
@@ -134,14 +136,15 @@ class Dispatcher:
         try:
             return await self.large.in_thread(refused)
         finally:
-            # An error has this frame in its traceback: a circle, which would keep the request.
+            # An error refers to this frame by its traceback: a cycle, which would keep the request
+            # alive.
             del refused, unforeseen
 
     async def _serve_large(
         self, context: RequestContext, request: Message
     ) -> Message | Staged | None:
         shape = SHAPES.get(context.api_key)
-        if shape is not None and getattr(request, shape.asked):
+        if shape is not None and getattr(request, shape.requested):
             handler = self.table.handler(context.api_key)
             return await serve_in_pieces(partial(handler, context), request, shape)
         outcome = self._outcome(context, request)
@@ -151,8 +154,8 @@ class Dispatcher:
         return answer
 
     async def serve(self, peer: Peer, request: Message, version: int) -> Message:
-        """What the node asks itself: no bytes, and the answer waits for everything. Raises
-        MalformedRequestError where a connection would hang up.
+        """The node's requests to itself: not encoded, and the result is the complete response.
+        Raises MalformedRequestError where a connection would be closed.
         """
         api_key = ApiKey(request.API_KEY)
         context = RequestContext(self.services, peer, api_key, version, "", self.table.versions)
@@ -180,7 +183,8 @@ class Dispatcher:
             self._routes[bytes(frame[: _ROUTE.size])] = route
             return route
         if api_key is ApiKey.API_VERSIONS:
-            # A client that is newer than we are finds out from an answer that all clients know.
+            # A client that is newer than this broker learns that from a response that all clients
+            # know.
             return Route(api_key, version, 0, header_version, message_class)
         raise MalformedRequestError(f"{api_key.name} version {version} is not served here")
 
@@ -196,14 +200,14 @@ class Dispatcher:
 
 
 def failed(api_key: ApiKey, request: Message, version: int, error: Exception) -> Message:
-    """The answer to a request whose handler raised. Raises MalformedRequestError if there is no way
-    to say it but hanging up.
+    """The response to a request whose handler raised. Raises MalformedRequestError if the only way
+    to report the error is to close the connection.
     """
     if isinstance(error, MalformedRequestError):
         try:
             raise error
         finally:
-            # Its traceback has this frame, and with it the request.
+            # Its traceback refers to this frame, and with it to the request.
             del error
     if isinstance(error, KafkaError):
         code, detail = error.code, error.detail

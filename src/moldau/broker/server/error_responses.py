@@ -1,5 +1,6 @@
-"""The answer that says one error about a whole request: as Kafka's clients expect it, once for each
-topic, partition, group or resource that they asked about, or once at the top if there are none.
+"""The response that reports one error for a whole request in the form that Kafka's clients expect:
+once for each topic, partition, group or resource of the request, or once at the top level if
+there are none.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages import response_class
 from moldau.protocol.wire.schema import Message, Struct, contains, struct_named
 
-# One thing has several names in the protocol.
+# The protocol has several names for the same field.
 _PARTITION_NAMES = ("index", "partition_index", "partition", "partition_id")
 _TOPIC_NAMES = ("name", "topic", "topic_name")
 _DEEPEST = 4
@@ -19,22 +20,22 @@ INVALID_REQUEST_WORDS = (
     "This most likely occurs because of a request being malformed by the client library or the "
     "message was sent to an incompatible broker. See the broker logs for more details."
 )
-"""What Kafka says where it has no words of its own for what is wrong."""
+"""Kafka's default messages of errors."""
 
 
 def error_response(
     request: Message, version: int, code: ErrorCode, detail: str = ""
 ) -> Message | None:
-    """None if the answer has no place for an error code, or nobody waits for one."""
+    """None if the response has no field for an error code, or no response is expected."""
     if request.API_KEY == ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
         return None
     answer_class = response_class(request.API_KEY)
     teller = _Teller(version, code, detail)
     values = teller.mirrored(request, answer_class, depth=0)
-    if not teller.is_told and _field_in(answer_class, "error_code", version):
+    if not teller.is_reported and _field_in(answer_class, "error_code", version):
         values |= teller.error_fields(answer_class)
-        teller.is_told = True
-    return answer_class(**values) if teller.is_told else None
+        teller.is_reported = True
+    return answer_class(**values) if teller.is_reported else None
 
 
 def _field_in(part: type[Struct], name: str, version: int) -> bool:
@@ -42,16 +43,16 @@ def _field_in(part: type[Struct], name: str, version: int) -> bool:
 
 
 class _Shape(NamedTuple):
-    """How a part of an answer mirrors a part of a request: worked out once, a request may have very
-    many such parts.
+    """How a part of a response mirrors a part of a request: computed once, since a request may have
+    very many such parts.
     """
 
     lists: list[tuple[str, type[Struct]]]
-    """Lists of things with errors, in order, and what is in them."""
+    """Lists of elements with errors, in order, and their element types."""
     same: list[tuple[str, tuple[str, ...]]]
-    """Fields that are copied, and what they may be called in the request."""
-    told: dict[str, Any]
-    """What is said of the error here."""
+    """Fields that are copied, and their possible names in the request."""
+    errors: dict[str, Any]
+    """The error fields on this level."""
 
 
 class _Teller:
@@ -59,7 +60,7 @@ class _Teller:
         self.version = version
         self.code = code
         self.detail = detail
-        self.is_told = False
+        self.is_reported = False
         self._shapes: dict[tuple[int, int], _Shape] = {}
         """By the identities of both classes."""
 
@@ -69,67 +70,69 @@ class _Teller:
             fields["error_message"] = self.detail
         return fields
 
-    def mirrored(self, asked: Struct, answer: type[Struct], depth: int) -> dict[str, Any]:
-        """Fields of the answer for what was asked: same names, and lists of things with errors."""
-        shape = self._shape(type(asked), answer)
+    def mirrored(self, requested: Struct, answer: type[Struct], depth: int) -> dict[str, Any]:
+        """Fields of the response that mirror the request: same names, and lists of elements with
+        errors.
+        """
+        shape = self._shape(type(requested), answer)
         values: dict[str, Any] = {}
         if depth:
             for name, names in shape.same:
-                found = _first_value(asked, names)
-                if found is not None:
-                    values[name] = found
-            values |= shape.told
-            self.is_told = self.is_told or bool(shape.told)
+                value = _first_value(requested, names)
+                if value is not None:
+                    values[name] = value
+            values |= shape.errors
+            self.is_reported = self.is_reported or bool(shape.errors)
         if shape.lists:
             given = [
                 value
-                for row in asked.FIELDS
-                if isinstance(value := getattr(asked, row[0]), list) and value
+                for row in requested.FIELDS
+                if isinstance(value := getattr(requested, row[0]), list) and value
             ]
             for (name, part), elements in zip(shape.lists, given, strict=False):
                 values[name] = [self._element(each, part, depth + 1) for each in elements]
         return values
 
-    def _element(self, asked: Any, part: type[Struct], depth: int) -> Struct:
-        if isinstance(asked, Struct):
-            return part(**self.mirrored(asked, part, depth))
-        shape = self._shape(type(asked), part)
+    def _element(self, requested: Any, part: type[Struct], depth: int) -> Struct:
+        if isinstance(requested, Struct):
+            return part(**self.mirrored(requested, part, depth))
+        shape = self._shape(type(requested), part)
         ((name, _),) = shape.same
-        self.is_told = self.is_told or bool(shape.told)
-        return part(**{name: asked}, **shape.told)
+        self.is_reported = self.is_reported or bool(shape.errors)
+        return part(**{name: requested}, **shape.errors)
 
-    def _shape(self, asked: type, answer: type[Struct]) -> _Shape:
-        key = (id(asked), id(answer))
+    def _shape(self, requested: type, answer: type[Struct]) -> _Shape:
+        key = (id(requested), id(answer))
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = self._worked_out(asked, answer)
+            shape = self._shapes[key] = self._worked_out(requested, answer)
         return shape
 
-    def _worked_out(self, asked: type, answer: type[Struct]) -> _Shape:
-        told: dict[str, Any] = {}
+    def _worked_out(self, requested: type, answer: type[Struct]) -> _Shape:
+        errors: dict[str, Any] = {}
         if _field_in(answer, "error_code", self.version):
-            told = self.error_fields(answer)
-        if not issubclass(asked, Struct):
-            return _Shape([], [(_first_field(answer, asked), ())], told)
+            errors = self.error_fields(answer)
+        if not issubclass(requested, Struct):
+            return _Shape([], [(_first_field(answer, requested), ())], errors)
         lists: list[tuple[str, type[Struct]]] = []
         same: list[tuple[str, tuple[str, ...]]] = []
-        known = {row[0] for row in asked.FIELDS}
+        known = {row[0] for row in requested.FIELDS}
         for name, kind, versions, *_ in answer.FIELDS:
             if kind.startswith("[]") and kind[2:3].isupper() and contains(versions, self.version):
                 part = struct_named(answer, kind[2:])
-                if self._tells_errors(part, _DEEPEST):
+                if self._reports_errors(part, _DEEPEST):
                     lists.append((name, part))
             elif not kind.startswith("[]") and not kind[:1].isupper():
                 names = tuple(other for other in _also_called(name) if other in known)
                 if names:
                     same.append((name, names))
-        return _Shape(lists, same, told)
+        return _Shape(lists, same, errors)
 
-    def _tells_errors(self, part: type[Struct], levels: int) -> bool:
+    def _reports_errors(self, part: type[Struct], levels: int) -> bool:
         if _field_in(part, "error_code", self.version):
             return True
         return levels > 0 and any(
-            self._tells_errors(struct_named(part, row[1][2:]), levels - 1)
+            self._reports_errors(struct_named(part, row[1][2:]), levels - 1)
             for row in part.FIELDS
             if row[1].startswith("[]") and row[1][2:3].isupper()
         )
@@ -141,15 +144,15 @@ def _also_called(name: str) -> Iterator[str]:
             yield from names
 
 
-def _first_value(asked: Struct, names: tuple[str, ...]) -> Any:
+def _first_value(requested: Struct, names: tuple[str, ...]) -> Any:
     for name in names:
-        value = getattr(asked, name)
+        value = getattr(requested, name)
         if value is not None and not isinstance(value, list | Struct):
             return value
     return None
 
 
 def _first_field(part: type[Struct], kind: type) -> str:
-    """Where a bare partition number or name goes."""
+    """The field for a bare partition number or name."""
     wanted = "string" if kind is str else "int32"
     return next(row[0] for row in part.FIELDS if row[1] == wanted and row[0] != "error_message")

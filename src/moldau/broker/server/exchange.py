@@ -1,4 +1,4 @@
-"""A request on its way to its answer, as its connection keeps it, and the answer's bytes."""
+"""A request on its way to its response, as its connection keeps it, and the encoded response."""
 
 import asyncio
 import logging
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 ANSWER_BYTES_MAX = 100 * 1024 * 1024
-"""Of anything but records. Kafka's largest answers, about all of 100,000 partitions, have some ten
-million bytes, and many clients take no more than this.
+"""For everything but records. Kafka's largest responses, about all of 100,000 partitions, have some
+ten million bytes, and many clients accept no more than this.
 """
 _DECODED_TIMES = 8
-"""How much more memory a request takes than its bytes, unless they are mostly records."""
+"""Memory that a request takes per byte on the wire, unless it is mostly records."""
 _LARGE_DECODED_TIMES = 16
-"""Of requests with thousands of elements, which are short then."""
+"""The same for requests with thousands of elements, whose elements are short."""
 _WRITTEN_BYTES_MIN = 64 * 1024
-"""What an answer takes before it is worth a thread."""
+"""The estimated size at which a response is worth a thread."""
 _DECODED_BYTES_MAX = 40 * 1024 * 1024
-"""Beside the bytes: so much take as many elements as a request may have."""
+"""On top of the bytes: the memory of as many elements as a request may have."""
 
 
 _REFUSALS = (KafkaError, MalformedRequestError)
 
 
 class Exchange:
-    """`bytes`: what it takes of the memory that connections share."""
+    """`bytes`: its share of the memory that connections share."""
 
     __slots__ = ("answer", "begun", "bytes", "chunks", "is_done", "started_ms", "task")
 
@@ -59,24 +59,26 @@ class Exchange:
         self.started_ms = started_ms
         self.answer: Message | None = None
         self.chunks: list[Buffer] | None = None
-        """The answer's, if they were made elsewhere."""
+        """The encoded response, if it was made elsewhere."""
         self.is_done = False
         self.task: asyncio.Future[Any] | None = None
 
     @property
     def is_large_question(self) -> bool:
-        """It is not even read before its turn comes."""
+        """A large query is not even decoded before its turn comes."""
         return self.begun.is_large and self.begun.api_key in QUESTIONS
 
     def charge(self, message: Message, holder: "Holder") -> int:
-        """For a request that was read, or an answer that waits to be written: how much."""
+        """Charges for a request that was decoded, or a response that waits to be encoded, and
+        returns the amount.
+        """
         count = weight_of(message)
         self.bytes += count
         holder.hold(count)
         return count
 
     def count_records(self) -> int:
-        """For a fetch that waits for the answers before it: what its records add to `bytes`."""
+        """Returns what the records of a fetch that waits for earlier responses add to `bytes`."""
         count = 0
         if self.begun.api_key is ApiKey.FETCH:
             for topic in cast("FetchResponse", self.answer).responses:
@@ -86,7 +88,9 @@ class Exchange:
 
     @property
     def is_being_appended(self) -> bool:
-        """Records that a thread looks at, or some of many: nobody else takes them along."""
+        """A thread works on its records, or on some of many: freeing the connection would not free
+        them.
+        """
         is_staged = isinstance(self.begun.outcome, Staged)
         return self.begun.api_key is ApiKey.PRODUCE and not self.is_done and not is_staged
 
@@ -96,19 +100,19 @@ class Exchange:
 
 
 async def _awaited(answer: Awaitable[Message | Staged | None]) -> Message | Staged | None:
-    """As a coroutine, of which tasks are made."""
+    """Wraps an awaitable into a coroutine, which a task requires."""
     return await answer
 
 
 def task_of(
     exchange: Exchange, answer: Awaitable[Message | Staged | None], listener: "Listener"
 ) -> "asyncio.Future[Message | Staged | None]":
-    """What works on the answer."""
+    """The task that produces the response."""
     if isinstance(answer, asyncio.Future):
         return answer
-    # A coroutine itself: one inside another is never begun if the node stops right now.
+    # Use a coroutine itself: inside another it would never begin if the node stops right now.
     work = answer if asyncio.iscoroutine(answer) else _awaited(answer)
-    # Refusals are for the client to hear, not for the log.
+    # Refusals are for the client, not for the log.
     name = f"{exchange.begun.api_key.name} of {listener.name}"
     return listener.tasks.start(work, name, expects=_REFUSALS)
 
@@ -116,7 +120,9 @@ def task_of(
 def outcome_of(
     begun: Begun, task: "asyncio.Future[Message | Staged | None]"
 ) -> Message | Staged | None:
-    """Of a task that is done. Raises MalformedRequestError if there is no answer to give."""
+    """The result of a task that is done. Raises MalformedRequestError if there is no response to
+    send.
+    """
     error = task.exception()
     if error is None:
         return task.result()
@@ -128,9 +134,9 @@ def outcome_of(
 def answer_chunks(
     begun: Begun, answer: Message, bytes_max: int = ANSWER_BYTES_MAX, *, budget: int = NO_BUDGET
 ) -> list[Buffer]:
-    """A frame. Raises MessageTooLargeError if it has more elements than the budget,
-    AnswerTooLongError, also if it has more bytes than `bytes_max` and they are no records, or
-    MalformedRequestError if this cannot be sent.
+    """The response as a frame. Raises MessageTooLargeError if it has more elements than the budget,
+    AnswerTooLongError, also if it has more bytes than `bytes_max` and they are not records, or
+    MalformedRequestError if it cannot be sent.
     """
     api_key = begun.api_key
     if api_key is ApiKey.FETCH:
@@ -148,10 +154,10 @@ def answer_chunks(
     except AnswerTooLongError as error:
         raise AnswerTooLongError(
             f"The answer to {api_key.name} would be {error}, more than {bytes_max}: "
-            "ask for less at once."
+            "request less at once."
         ) from None
     except Exception as error:
-        # Our own bug, but this connection alone shall suffer from it.
+        # A bug in this broker, but only this connection must suffer from it.
         log_unexpected(_log, f"writing the answer to {api_key.name}", error)
         raise MalformedRequestError(f"no answer to {api_key.name}") from error
 
@@ -163,7 +169,9 @@ async def serve_large_question(
     holder: "Holder",
     too_long: Callable[[AnswerTooLongError], None],
 ) -> Message | Staged | None:
-    """What it was answered, if need be with its chunks; few are served at once."""
+    """The result of a large query, with its encoded chunks if there are any; few are served at
+    once.
+    """
     begun = exchange.begun
     async with large.questions:
         answer = await task_of(exchange, begun.outcome, listener)
@@ -181,11 +189,11 @@ async def write_large(
     holder: "Holder",
     too_long: Callable[[AnswerTooLongError], None],
 ) -> Message:
-    """The answer, once the exchange has its chunks. Raises MalformedRequestError."""
+    """The response, once the exchange has its chunks. Raises MalformedRequestError."""
     begun, answer = exchange.begun, exchange.answer
     assert answer is not None
     if begun.api_key is ApiKey.FETCH:
-        # There is room for its records: the handler has asked.
+        # There is room for its records: the handler has checked.
         exchange.chunks = await large.in_thread(lambda: answer_chunks(begun, answer))
         return answer
     async with holder.large_answers.turn(is_privileged=holder.is_privileged):
@@ -200,7 +208,9 @@ async def write_large(
 
 
 def _refusal_chunks(begun: Begun, error: AnswerTooLongError) -> list[Buffer]:
-    """What is sent instead. Raises MalformedRequestError if the API has no place for an error."""
+    """The refusal that is sent instead. Raises MalformedRequestError if the API has no field for an
+    error.
+    """
     refusal = KafkaError(ErrorCode.INVALID_REQUEST, str(error))
     instead = failed(begun.api_key, begun.request, begun.answer_version, refusal)
     return answer_chunks(begun, instead)

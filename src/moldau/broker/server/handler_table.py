@@ -1,5 +1,5 @@
 """The APIs that a listener serves, the versions that it advertises, and their handlers. ApiVersions
-advertises what is in the table and nothing else.
+advertises exactly what is in the table.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,11 +19,11 @@ class HandlerTable:
         controller: bool,
         unstable: bool = False,
     ) -> None:
-        """`unstable`: with versions that are not final yet."""
+        """`unstable`: includes versions that are not final yet."""
         self._loaders = loaders
         self._handlers: dict[ApiKey, Handler] = {}
         self.versions: dict[ApiKey, tuple[int, int]] = {}
-        """What is advertised."""
+        """The advertised versions."""
         for api_key in loaders:
             known = API_VERSIONS[api_key]
             advertised = known.controller if controller else known.broker

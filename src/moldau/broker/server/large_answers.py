@@ -1,6 +1,6 @@
-"""Answers that are too large to be written whenever somebody asks for them. They have a share of
-the memory of their own, so that whoever does not read one keeps no ordinary client waiting. One
-after the other is written when there is room, whatever its size; who asks waits for its turn.
+"""Responses that are too large to be encoded at any time. They have a separate share of the memory,
+so that a client that does not read one delays no ordinary client. They are encoded one at a time
+when there is room, regardless of their size; requests wait for their turn.
 """
 
 import asyncio
@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 class LargeAnswers:
     def __init__(self) -> None:
         self.bytes = 0
-        """Of those that are written, and not read."""
+        """Bytes of large responses that are encoded and unread."""
         self.is_waited_for = False
-        """Somebody could be answered if some of them were read."""
+        """A request could be served if some of them were read."""
         self._bytes_max = 0
         self._turn = asyncio.Lock()
         self._room = asyncio.Event()
@@ -31,7 +31,7 @@ class LargeAnswers:
 
     @asynccontextmanager
     async def turn(self, *, is_privileged: bool) -> AsyncIterator[None]:
-        """Inside one is written and held. The node's peers need not wait."""
+        """Inside, one response may be encoded and held. The node's peers need not wait."""
         if is_privileged:
             yield
             return

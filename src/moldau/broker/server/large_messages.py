@@ -1,8 +1,7 @@
-"""Requests and answers with thousands of elements: they are read and written in a thread, which
-leaves the interpreter to the event loop in between. One at a time: with many threads at work the
-loop would be one of many that wait for the interpreter. Large requests that only ask for something
-are also served a few at a time, from their reading to their writing: their answers may be a hundred
-times as large.
+"""Requests and responses with thousands of elements: they are decoded and encoded in a thread,
+which yields the interpreter to the event loop in between. One at a time: with many threads at
+work the loop would be one of many that wait for the interpreter. Large queries are also served
+only a few at a time, from decoding to encoding: their responses may be a hundred times as large.
 """
 
 import asyncio
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 AT_ONCE = 4_000
-"""Elements that the event loop itself reads and writes: a millisecond of work."""
+"""Elements that the event loop itself decodes and encodes: a millisecond of work."""
 AT_ONCE_BYTES = 1 << 20
-"""Likewise, of anything but records, which are not copied."""
+"""Likewise, in bytes of everything but records, which are not copied."""
 _QUESTIONS_AT_ONCE = 2
 QUESTIONS = frozenset(
     {
@@ -37,7 +36,7 @@ QUESTIONS = frozenset(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
     }
 )
-"""What only asks, and waits for nothing that a client could make last."""
+"""Queries: they only read, and do not wait for anything that a client could prolong."""
 
 MessageT = TypeVar("MessageT", bound=Message)
 ResultT = TypeVar("ResultT")
@@ -49,7 +48,7 @@ class LargeMessages:
         self.questions = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
 
     def kept(self, frame: memoryview) -> Buffer:
-        """What may lie in the buffer that all connections read into is copied."""
+        """Copies a frame that may lie in the shared read buffer."""
         return bytes(frame) if len(frame) <= SCRATCH_BYTES else frame
 
     async def read(

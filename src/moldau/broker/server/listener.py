@@ -1,5 +1,5 @@
-"""One listener: a bound address, its connections, and the limits that hold for them. Refused
-connections are closed at once. Time, memory and connections are shared by all listeners of a node.
+"""One listener: a bound address, its connections, and their limits. Refused connections are closed
+at once. All listeners of a node share its time, memory and connection limits.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _SWEEP_MS = 1_000
 _SLICES_CUT_MAX = 100
 _DISK_WAIT_MS_MAX = _SWEEP_MS / 2
 _BACKLOG = 512
-"""The event loop takes all that wait at once: more would keep others waiting."""
+"""The event loop accepts all of them at once: more would delay its other work."""
 _RETIREMENT_MS = 2_000
 _COMPLAINTS_MAX = 5
 _COMPLAINT_SWEEPS_MAX = 60
@@ -46,7 +46,7 @@ _SAID_MAX = 1_000
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class ListenerServices:
-    """What all listeners of a node share."""
+    """The services that all listeners of a node share."""
 
     clock: "Clock"
     tasks: "Tasks"
@@ -105,8 +105,8 @@ class Listener:
         self.connections_max = int(config.of_listener(self.name, "max.connections"))
 
     def bind(self) -> int:
-        """Take the port, so that it can be advertised; nobody is served yet. Port 0 takes a free
-        one, the same for IPv4 and IPv6.
+        """Binds the port, so that it can be advertised; no client is served yet. Port 0 selects a
+        free one, the same for IPv4 and IPv6.
         """
         for family, address in addresses_of(self.host):
             bound = socket.socket(family, socket.SOCK_STREAM)
@@ -121,7 +121,7 @@ class Listener:
                 self._close_sockets()
                 raise MoldauError(
                     f"listener {self.name} cannot use {self.host or '*'}:{self.port}: "
-                    f"{error.strerror}; choose another port or stop who has it"
+                    f"{error.strerror}; choose another port or stop the process that has it"
                 ) from error
             bound.setblocking(False)
             self.port = bound.getsockname()[1]
@@ -129,8 +129,8 @@ class Listener:
         return self.port
 
     def _size_buffers(self, bound: socket.socket) -> None:
-        """What it accepts later inherits them. Kafka's defaults of 100 KiB would only slow us down:
-        they count if somebody asks for them.
+        """Connections accepted later inherit them. Kafka's defaults of 100 KiB would only slow them
+        down: sizes are set only if they are configured.
         """
         config = self._services.config()
         sizes = {
@@ -142,7 +142,7 @@ class Listener:
                 bound.setsockopt(socket.SOL_SOCKET, option, size)
 
     def listen(self) -> None:
-        """Connections are taken; they wait for `serve`."""
+        """Accepts connections; they wait for `serve`."""
         for bound in self._sockets:
             bound.listen(self._backlog)
 
@@ -168,7 +168,7 @@ class Listener:
         return _BACKLOG
 
     def admit(self, connection: Connection, transport: asyncio.Transport) -> Peer | None:
-        """None refuses it."""
+        """Returns None to refuse it."""
         peer_name = transport.get_extra_info("peername")
         if not peer_name:
             return None
@@ -205,7 +205,7 @@ class Listener:
         return None
 
     def _end_a_quiet_one(self) -> bool:
-        """Make room for somebody who wants something now."""
+        """Makes room for a client that wants something now."""
         now_ms = self.clock.mono_ms()
         for connection in list(islice(self._connections, _LOOKED_AT)):
             if connection.is_quiet(now_ms, _QUIET_MS):
@@ -228,12 +228,12 @@ class Listener:
         return len(self._connections)
 
     def refused(self, connection: Connection, why: str) -> None:
-        """It is disconnected."""
+        """The connection is closed."""
         self._complaints.say(f"{_who(connection)} is disconnected: {why[:_LOG_CHARS_MAX]!a}")
 
     def held_back(self, connection: Connection, kind: str, text: str) -> None:
-        """It is kept from taking what others need. Said once a minute of each client, however often
-        it connects.
+        """The client is held back because it takes what others need. Logged once a minute for each
+        client, however often it connects.
         """
         peer = connection.peer
         host, client_id = ("", "") if peer is None else (peer.host, peer.client_id)
@@ -247,7 +247,7 @@ class Listener:
             self._complaints.say(f"{_who(connection)} is held back: {text}")
 
     def _name_if_greedy(self, connection: Connection) -> None:
-        """If it took more, since the sweep before, than others could have."""
+        """If it took more since the previous sweep than others could have."""
         if connection.slices_cut > _SLICES_CUT_MAX:
             text = "it sends more than its share of the node's time"
             self.held_back(connection, "time", text)
@@ -266,8 +266,8 @@ class Listener:
         return len(connections)
 
     def retire(self) -> None:
-        """It was removed. What is under way is answered, if that does not take long: the request
-        that removed it may be among it.
+        """The listener was removed. Requests in progress are answered if that does not take long:
+        the request that removed it may be one of them.
         """
         self._is_retired = True
         self.stop_accepting()
@@ -296,7 +296,7 @@ class Listener:
     def _sweep(self) -> None:
         if not self._servers:
             return
-        # First: whatever is found below must not end this.
+        # First: a failure below must not end the sweeps.
         self._sweep_later()
         self._complaints.sweep()
         self.read_limits()
@@ -308,8 +308,8 @@ class Listener:
 
 
 class _Complaints:
-    """About clients. A flood of bad ones must not become a flood of lines: the longer it lasts, the
-    rarer are the lines. It is over when there was nothing to say for as long.
+    """Complaints about clients. A flood of bad clients must not become a flood of lines: the longer
+    it lasts, the rarer the lines become. It is over after a silence of the same length.
     """
 
     def __init__(self, listener_name: str) -> None:

@@ -1,5 +1,5 @@
-"""All listeners of a node: those it starts with, and those that come and go with the setting
-`listeners` while it runs. A change that cannot be made leaves what there was.
+"""All listeners of a node: those it starts with, and those added and removed by the setting
+`listeners` while it runs. A change that fails leaves the listeners as they were.
 """
 
 import logging
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from moldau.broker.node.startup import NodeOptions, check_listener, reachable_host
 from moldau.broker.server.listener import Listener, ListenerServices
 from moldau.config.broker import BrokerConfig
-from moldau.config.listeners import Listener as Wanted
+from moldau.config.listeners import Listener as ConfiguredListener
 from moldau.core.metadata.image import Endpoint
 from moldau.protocol.errors import MoldauError
 
@@ -25,21 +25,27 @@ class Listeners:
         self._options = options
         self._dispatcher: Dispatcher | None = None
 
-    # The start and the end
+    # Start and stop
 
     def bind(self, config: BrokerConfig) -> None:
-        """Those that the node is started with."""
-        for wanted in config.bound_listeners:
-            self.all.append(self._bound(wanted, is_controller=_is_controllers(wanted, config)))
+        """Binds the listeners that the node is started with."""
+        for configured in config.bound_listeners:
+            self.all.append(
+                self._bound(configured, is_controller=_is_controllers(configured, config))
+            )
 
     def settle(self, config: BrokerConfig) -> None:
-        """What was changed in an earlier run holds from the start. Nobody is served yet, so that
-        an address may change, too.
+        """Applies what an earlier run changed. No client is served yet, so that an address may
+        change, too.
         """
-        addresses = {one.name: one for one in config.broker_listeners}
+        addresses = {listener.name: listener for listener in config.broker_listeners}
         for listener in list(self.all):
-            wanted = addresses.get(listener.name)
-            if wanted is not None and not _is_at(listener, wanted) and self._add(wanted):
+            configured = addresses.get(listener.name)
+            if (
+                configured is not None
+                and not _is_at(listener, configured)
+                and self._add(configured)
+            ):
                 self._remove(listener)
         self.follow(config)
 
@@ -62,71 +68,77 @@ class Listeners:
     # Changes
 
     def check(self, config: BrokerConfig) -> None:
-        """Raises MoldauError if a new listener can not be had. One that is wanted already, and is
-        not there, is no reason to refuse something else.
+        """Raises MoldauError if a new listener cannot be bound. One that was configured before and
+        is missing does not refuse other changes.
         """
         in_force = self._services.config().broker_listeners
-        for wanted in self._new(config):
-            if wanted in in_force:
+        for configured in self._new(config):
+            if configured in in_force:
                 continue
-            check_listener(wanted, self._options)
-            self._bound(wanted, is_controller=False).stop_accepting()
+            check_listener(configured, self._options)
+            self._bound(configured, is_controller=False).stop_accepting()
 
     def follow(self, config: BrokerConfig) -> None:
-        """Controllers' listeners stay as they are. A listener whose address changed keeps its
-        old one until the next start, as in Kafka.
+        """Controllers' listeners stay as they are. A listener whose address changed keeps its old
+        one until the next start, as in Kafka.
         """
-        wanted = {one.name: one for one in config.bound_listeners}
+        configured = {listener.name: listener for listener in config.bound_listeners}
         for listener in list(self.all):
             if listener.name in config.controller_names:
                 continue
-            if listener.name not in wanted:
+            if listener.name not in configured:
                 _log.info("listener %s is removed", listener.name)
                 self._remove(listener)
-            elif not _is_at(listener, wanted[listener.name]):
+            elif not _is_at(listener, configured[listener.name]):
                 _log.warning("listener %s moves at the next start", listener.name)
         for new in self._new(config):
             self._add(new)
 
     def endpoints(self, config: BrokerConfig) -> list[Endpoint]:
-        """Where clients are told to find this node."""
+        """The advertised endpoints of this node."""
         bound = {listener.name: listener for listener in self.all}
-        found = []
-        for told in config.advertised_broker_listeners:
-            listener = bound.get(told.name)
+        endpoints = []
+        for advertised in config.advertised_broker_listeners:
+            listener = bound.get(advertised.name)
             if listener is None:
                 continue
-            host, port = told.host, told.port or listener.port
+            host, port = advertised.host, advertised.port or listener.port
             if config.advertised_listeners is None:
                 host, port = listener.host, listener.port
-            found.append(Endpoint(told.name, reachable_host(host), port, told.security_protocol))
-        return found
+            endpoints.append(
+                Endpoint(advertised.name, reachable_host(host), port, advertised.security_protocol)
+            )
+        return endpoints
 
-    def _new(self, config: BrokerConfig) -> list[Wanted]:
+    def _new(self, config: BrokerConfig) -> list[ConfiguredListener]:
         names = {listener.name for listener in self.all}
-        return [one for one in config.broker_listeners if one.name not in names]
+        return [listener for listener in config.broker_listeners if listener.name not in names]
 
-    def _bound(self, wanted: Wanted, *, is_controller: bool) -> Listener:
+    def _bound(self, configured: ConfiguredListener, *, is_controller: bool) -> Listener:
         listener = Listener(
-            wanted.name, wanted.host, wanted.port, self._services, is_privileged=is_controller
+            configured.name,
+            configured.host,
+            configured.port,
+            self._services,
+            is_privileged=is_controller,
         )
         listener.bind()
         return listener
 
-    def _add(self, wanted: Wanted) -> bool:
-        """Whether it is there: whoever connects from now on is served."""
+    def _add(self, configured: ConfiguredListener) -> bool:
+        """Whether it is bound: clients that connect from now on are served."""
         try:
-            check_listener(wanted, self._options)
-            listener = self._bound(wanted, is_controller=False)
+            check_listener(configured, self._options)
+            listener = self._bound(configured, is_controller=False)
         except MoldauError as error:
-            _log.error("a listener of the run-time settings is not there: %s", error)
+            _log.error("a listener of the run-time settings is missing: %s", error)
             return False
         self.all.append(listener)
-        _log.info("listener %s is at %s:%d", wanted.name, listener.host or "*", listener.port)
+        _log.info("listener %s is at %s:%d", configured.name, listener.host or "*", listener.port)
         if self._dispatcher is not None:
             listener.listen()
             serving = listener.serve(self._dispatcher)
-            _ = self._services.tasks.start(serving, f"serve-{wanted.name}")
+            _ = self._services.tasks.start(serving, f"serve-{configured.name}")
         return True
 
     def _remove(self, listener: Listener) -> None:
@@ -134,9 +146,9 @@ class Listeners:
         listener.retire()
 
 
-def _is_controllers(listener: Wanted, config: BrokerConfig) -> bool:
+def _is_controllers(listener: ConfiguredListener, config: BrokerConfig) -> bool:
     return listener.name in config.controller_names
 
 
-def _is_at(listener: Listener, wanted: Wanted) -> bool:
-    return listener.host == wanted.host and wanted.port in {0, listener.port}
+def _is_at(listener: Listener, configured: ConfiguredListener) -> bool:
+    return listener.host == configured.host and configured.port in {0, listener.port}

@@ -1,4 +1,4 @@
-"""Names that clients chose, as log lines show them: a few of them, and none too long."""
+"""Names that clients chose, shortened for log lines: only a few of them, and none too long."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,5 @@
-"""How long single requests keep the event loop from everybody else: a metric for each API, and a
-line in the log that names the client if it is too long. Only work in the loop counts, not waiting.
+"""How long single requests block the event loop: a metric for each API, and a log line that names
+the client if it is too long. Only work in the loop counts, not waiting.
 """
 
 import logging
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 NOTED_MS = 1.0
-"""Less is not worth counting."""
+"""Shorter times are not counted."""
 SLOW_MS = 100.0
 _LINE_EVERY_S = 10.0
 _TEXT_CHARS_MAX = 100
 
 
 class RecentMax:
-    """The largest of the last minute, give or take half of one."""
+    """The maximum of the last minute, give or take half of one."""
 
     __slots__ = ("_before", "_current", "_since_s")
     HALF_S = 30.0
@@ -54,7 +54,7 @@ class LoopWatch:
         self._left_out = 0
 
     def held(self, context: "RequestContext", began_s: float) -> None:
-        """A request's work in the loop that began then is over now."""
+        """The work of a request in the loop, which began at `began_s`, is over now."""
         now_s = time.perf_counter()
         took_ms = (now_s - began_s) * 1000
         if took_ms < NOTED_MS:
@@ -63,16 +63,16 @@ class LoopWatch:
         self.longest_ms.add(took_ms, now_s)
         self.by_api.setdefault(name, RecentMax()).add(took_ms, now_s)
         if took_ms >= SLOW_MS:
-            self._say(context, took_ms, now_s)
+            self._log_slow(context, took_ms, now_s)
 
-    def _say(self, context: "RequestContext", took_ms: float, now_s: float) -> None:
+    def _log_slow(self, context: "RequestContext", took_ms: float, now_s: float) -> None:
         if now_s < self._quiet_until_s:
             self._left_out += 1
             return
         more = f"; {self._left_out} more since the last such line" if self._left_out else ""
         self._quiet_until_s, self._left_out = now_s + _LINE_EVERY_S, 0
         _log.warning(
-            "a %s request of client %r at %s kept all others waiting for %.0f ms%s",
+            "a %s request of client %r at %s blocked all other requests for %.0f ms%s",
             context.api_key.name,
             context.client_id[:_TEXT_CHARS_MAX],
             context.peer.host,
@@ -81,7 +81,7 @@ class LoopWatch:
         )
 
     def lagged(self, lag_ms: float) -> None:
-        """Something, not necessarily a request, kept a timer waiting."""
+        """Something, not necessarily a request, delayed a timer."""
         self.longest_ms.add(lag_ms, time.perf_counter())
 
     def recent_ms(self) -> float:
@@ -93,7 +93,7 @@ class LoopWatch:
 
 
 class Watched(Coroutine[Any, Any, Any]):
-    """A handler's coroutine, with every step of its work watched."""
+    """A handler's coroutine, with every step of its work measured."""
 
     __slots__ = ("_context", "_watch", "_work")
 
@@ -115,12 +115,12 @@ class Watched(Coroutine[Any, Any, Any]):
         try:
             return self._work.throw(*error)
         finally:
-            # What comes back up has this frame in its traceback: a circle, and with it the request.
+            # The traceback of the error refers to this frame: a cycle, which includes the request.
             del error
 
     def close(self) -> None:
         self._work.close()
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        # By one who is watched already, or asks for the node itself.
+        # Awaited by work that is measured already, or by the node's own requests.
         return self._work.__await__()

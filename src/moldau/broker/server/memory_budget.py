@@ -1,14 +1,15 @@
-"""The memory that all connections of a node take together, and who gives way when it is short.
+"""The memory that all connections of a node take together, and which of them yield when it is
+short.
 
 There are three shares, so that none can take another's: frames that are being read, what is served
-(requests that wait for their turn or their answer, and answers that nobody has read yet), and large
-answers. At its limit a share is not read for any more, except by those who hold next to nothing,
-and by the node's own peers: these have reserves that nobody else can use up. Unread answers may
-take a part of what is served; beyond it fetches get nothing.
-What would then wait for ever is ended: of unfinished frames the stalled ones, or else the youngest,
-until the oldest has room; of the rest whoever reads its answers too slowly, or holds a large part
-for a request that waits, or what waits long by its own wish. Far beyond the limit, whoever holds
-most, at once.
+(requests that wait for their turn or their response, and unread responses), and large responses.
+When a share is at its limit, no more is read for it, except by connections that hold next to
+nothing, and by the node's own peers: these have reserves of their own. Unread responses may take a
+part of the share that is served; beyond it fetches get nothing. Connections that would then wait
+for ever are closed: for unfinished frames the stalled ones, or else the youngest, until the oldest
+has room; for the rest those that read their responses too slowly, hold a large part for a waiting
+request, or have long waits that they requested. Far beyond the limit, the connection that holds
+most is closed at once.
 """
 
 import asyncio
@@ -20,31 +21,31 @@ from moldau.protocol.wire.frame import FRAME_BYTES_MAX, LENGTH_BYTES
 
 READ_AGAIN_SHARE = 0.8
 SMALL_BYTES = 16 * 1024
-"""Who holds no more goes on when memory is short, up to the reserve."""
+"""A connection that holds no more continues when memory is short, up to the reserve."""
 LARGE_BYTES = 256 * 1024
-"""A frame that is larger waits when half of the share is taken: what was begun needs the rest."""
+"""A larger frame waits when half of the share is taken: frames that were begun need the rest."""
 _RESERVE_SHARE = 0.25
-"""Beside a share, for those who hold next to nothing."""
+"""On top of a share, for connections that hold next to nothing."""
 _PEERS_RESERVE_SHARE = 0.5
 _TOO_MUCH_SHARE = 0.5
 _TOO_MUCH_BYTES_MIN = 32 * 1024 * 1024
-"""So far beyond the limit of what is served nobody waits for the next sweep."""
+"""So far beyond the served share's limit, memory is freed before the next sweep."""
 _LARGE_ANSWERS_SHARE = 0.25
 _ANSWER_BYTES_AT_ONCE = 1024 * 1024
-"""An answer that is larger, and has no records, is a large one."""
+"""A larger response without records counts as large."""
 _ANSWER_BYTES_MIN = 64 * 1024
 _ANSWERS_SHARE = 0.75
-"""Of what is served, for answers that nobody has read: requests of others need the rest."""
+"""The part of the served share for unread responses: other clients' requests need the rest."""
 TIGHT_READ_BYTES = 16 * 1024
-"""What is read at once when memory is tight."""
+"""Bytes per read when memory is tight."""
 _STALLED_MS = 1_000
 _HOG_SHARE = 1 / 8
 _READ_SWEEPS_MAX = 10
-"""A client is slow if it needs more of the listener's sweeps for the rest of its answers."""
+"""A client is slow if it needs more of the listener's sweeps for the rest of its responses."""
 
 
 class Holder(ABC):
-    """A connection, and what it holds of the memory."""
+    """A connection, and the memory it holds."""
 
     def __init__(self, budget: "MemoryBudget", *, is_privileged: bool) -> None:
         self._budget = budget
@@ -53,7 +54,7 @@ class Holder(ABC):
         self.held_bytes = 0
         """Requests that wait."""
         self.answer_bytes = 0
-        """Answers that its client has not read."""
+        """Responses that its client has not read."""
         self.large_bytes = 0
         """Likewise, if a large one is among them."""
         self.unfinished_bytes = 0
@@ -62,20 +63,20 @@ class Holder(ABC):
     @property
     @abstractmethod
     def wanted_bytes(self) -> int:
-        """What is missing of it."""
+        """The missing bytes of the unfinished frame."""
 
     @abstractmethod
     def resume(self) -> None: ...
 
     @abstractmethod
     def is_stalled(self, now_ms: float, patience_ms: float) -> bool:
-        """Whether its client has not done its part for so long, or reads far too slowly."""
+        """Whether its client has made no progress for so long, or reads far too slowly."""
 
     @property
     @abstractmethod
     def parked_since_ms(self) -> float | None:
-        """Since when a request of it waits, and all behind it. None if it brings records: they are
-        appended whatever becomes of their connection.
+        """Since when a request of it waits, and all requests after it. None if it carries records:
+        they are appended regardless of their connection.
         """
 
     @abstractmethod
@@ -90,7 +91,7 @@ class Holder(ABC):
         self._budget.hold(count, self)
 
     def hold_answers(self, size: int) -> None:
-        """What the client has not read yet."""
+        """Responses that the client has not read yet."""
         if self.large_bytes:
             change, self.large_bytes = size - self.large_bytes, size
             self._budget.large_answers.hold(change)
@@ -99,7 +100,7 @@ class Holder(ABC):
             self._budget.hold_answers(change, self)
 
     def hold_large(self, size: int) -> None:
-        """A large answer that was written. What else is not read counts with it until all is."""
+        """A large response was encoded. Other unread responses count with it until all are read."""
         if self._is_gone:
             return
         if self.answer_bytes:
@@ -114,7 +115,7 @@ class Holder(ABC):
             self._budget.hold_unfinished(self, before, size)
 
     def hold_nothing(self) -> None:
-        """It is gone."""
+        """The connection is closed."""
         self._is_gone = True
         self.hold(-self.held_bytes)
         self.hold_answers(0)
@@ -122,17 +123,17 @@ class Holder(ABC):
 
 
 class UnreadAnswers:
-    """How a client goes on reading, as the sweeps of its listener find it."""
+    """How a client's reading progresses from one sweep of its listener to the next."""
 
     __slots__ = ("_bytes", "is_read_slowly")
 
     def __init__(self) -> None:
         self._bytes = 0
         self.is_read_slowly = False
-        """A byte now and then is as good as none to those who need the memory."""
+        """For those who need the memory, a byte now and then is as bad as none."""
 
     def are_now(self, unread_bytes: int) -> bool:
-        """Whether the client has read some since the sweep before."""
+        """Whether the client has read anything since the previous sweep."""
         before, self._bytes = self._bytes, unread_bytes
         read_bytes = max(before - unread_bytes, 0)
         self.is_read_slowly = before > 0 and unread_bytes > read_bytes * _READ_SWEEPS_MAX
@@ -150,22 +151,22 @@ class MemoryBudget:
         self.unfinished = 0
         self.large_answers = LargeAnswers()
         self.answer_bytes_at_once = _ANSWER_BYTES_AT_ONCE
-        """Larger answers wait for their turn, unless they are records."""
-        # Of all who hold next to nothing, and of the node's peers.
+        """Larger responses wait for their turn, unless they are records."""
+        # Held by connections that hold next to nothing, and by the node's peers.
         self._small = 0
         self._peers = 0
-        # Those of the others who hold more.
+        # Other connections, which hold more.
         self._not_small: dict[Holder, None] = {}
         self._is_relieving = False
         self.is_tight = False
-        """Half of a share is taken: less is read at once, and some may have to wait."""
+        """Half of a share is taken: reads are shorter, and some may have to wait."""
         self._waiting: dict[Holder, None] = {}
-        # By age.
+        # Ordered by age.
         self._unfinished: dict[Holder, None] = {}
         self.read_limit()
 
     def read_limit(self) -> None:
-        """The setting may have changed; asked for now and then, as every request needs it."""
+        """The setting may have changed; read only periodically, as every request needs it."""
         limit = self._limit()
         self.served_max = limit // 2
         # The largest frame has room to its last byte, with its length in front.
@@ -180,13 +181,13 @@ class MemoryBudget:
 
     @property
     def connection_bytes_max(self) -> int:
-        """What one connection may hold: no more than a part of what all may."""
+        """The bound for one connection: a part of what all may hold."""
         return self.served_max // 4
 
     def room_for_answer(self, *, is_privileged: bool = False) -> int:
-        """How large an answer should be at most that could also come in parts, or later. The more
-        is held, the less there is for each; 0 for all but the node's peers when too many answers
-        are not read.
+        """The maximum size of a response that could also come in parts, or later. The more is held,
+        the less is left for each; 0 for all but the node's peers when too many responses are
+        unread.
         """
         if self._is_full_of_answers and not is_privileged:
             return 0
@@ -196,7 +197,7 @@ class MemoryBudget:
     def _is_full_of_answers(self) -> bool:
         return self.answer_bytes >= self._answers_max
 
-    # What is held
+    # Accounting
 
     def hold(self, count: int, holder: Holder | None = None) -> None:
         self.held += count
@@ -214,7 +215,7 @@ class MemoryBudget:
         self._changed(count)
 
     def _weigh(self, holder: Holder, count: int) -> None:
-        """It has so much more now."""
+        """The connection holds `count` bytes more now."""
         if holder.is_privileged:
             self._peers += count
             return
@@ -268,10 +269,10 @@ class MemoryBudget:
     def forget(self, holder: Holder) -> None:
         self._waiting.pop(holder, None)
 
-    # Who may read
+    # Permission to read
 
     def refuses(self, holder: Holder) -> bool:
-        """Whether it must not read; it is told when it may."""
+        """Whether the connection must not read; it resumes when it may."""
         if self._has_served_room(holder) and self._has_frame_room(holder):
             return False
         self._waiting[holder] = None
@@ -303,27 +304,29 @@ class MemoryBudget:
         has_begun = holder.unfinished_bytes > LARGE_BYTES or next(iter(self._unfinished)) is holder
         return unfinished < limit and has_begun
 
-    # Who gives way
+    # Making room
 
     def relieve(self, now_ms: float) -> None:
-        """Called every now and then: ends unfinished frames that keep others waiting."""
+        """Called periodically: closes connections whose unfinished frames make others wait."""
         for holder in list(self._in_the_way(now_ms)):
             holder.cut_off("memory for unfinished requests is short")
         for holder in list(self._parked(now_ms)):
             holder.cut_off("memory is short, and it waits for something else")
 
     def _parked(self, now_ms: float) -> Iterator[Holder]:
-        """Many who hold little each: if they hold most of it, they make room for others."""
+        """Connections that hold little each, but most of the memory together, make room for
+        others.
+        """
         surplus = self.held + self.answer_bytes - self.served_max * READ_AGAIN_SHARE
         if not self._waiting or self.held + self.answer_bytes < self.served_max:
             return
         before_ms = now_ms - _STALLED_MS
         parked = [
-            one
-            for one in self._not_small
-            if (since_ms := one.parked_since_ms) is not None and since_ms < before_ms
+            holder
+            for holder in self._not_small
+            if (since_ms := holder.parked_since_ms) is not None and since_ms < before_ms
         ]
-        if sum(one.held_bytes for one in parked) * 2 < self.served_max:
+        if sum(holder.held_bytes for holder in parked) * 2 < self.served_max:
             return
         for holder in sorted(parked, key=_bytes_of, reverse=True):
             if surplus <= 0:
@@ -332,9 +335,9 @@ class MemoryBudget:
             yield holder
 
     def _relieve_at_once(self) -> None:
-        """Whoever holds most goes, until there is no longer far too much. The oldest stays, as a
+        """Closes connections, largest first, until the excess is gone. The oldest stays, as a
         single request may be larger than the limit, and so do records that are being appended:
-        they would be all the same.
+        closing their connection would not free them.
         """
         self._is_relieving = False
         surplus = self.held + self.answer_bytes - self._too_much
@@ -342,9 +345,9 @@ class MemoryBudget:
             return
         surplus += (self._too_much - self.served_max) // 2
         younger = [
-            one
-            for one in list(self._not_small)[1:]
-            if one.answer_bytes or one.parked_since_ms is not None
+            holder
+            for holder in list(self._not_small)[1:]
+            if holder.answer_bytes or holder.parked_since_ms is not None
         ]
         for holder in sorted(younger, key=_bytes_of, reverse=True):
             if surplus <= 0:
@@ -356,15 +359,15 @@ class MemoryBudget:
         is_short = self.unfinished >= self._unfinished_tight
         if not is_short or not any(holder in self._waiting for holder in self._unfinished):
             return
-        ordinary = [one for one in self._unfinished if not one.is_privileged]
-        stalled = [one for one in ordinary if one.is_stalled(now_ms, _STALLED_MS)]
+        ordinary = [holder for holder in self._unfinished if not holder.is_privileged]
+        stalled = [holder for holder in ordinary if holder.is_stalled(now_ms, _STALLED_MS)]
         if stalled or not ordinary:
             yield from stalled
             return
         if self.unfinished < self.unfinished_max or ordinary[0] not in self._waiting:
             return
         if not self._has_served_room(ordinary[0]):
-            # Others that go would not help it.
+            # Closing others would not help it.
             return
         oldest, *younger = ordinary
         room = self.unfinished_max - self.unfinished
@@ -374,7 +377,7 @@ class MemoryBudget:
             yield youngest
 
     def is_hog(self, holder: Holder, now_ms: float) -> bool:
-        """Whether it keeps others waiting for the memory of what is served."""
+        """Whether it makes others wait for memory of the served share."""
         if holder.is_privileged:
             return False
         if holder.large_bytes and self.large_answers.is_waited_for:

@@ -1,6 +1,6 @@
-"""About how much memory a message takes: ten bytes on the wire may be an object of two hundred. Of
-long lists a few elements are looked at and speak for the others; what several have in common counts
-once, as an answer often says the same of many.
+"""Estimates how much memory a message takes: ten bytes on the wire may be an object of two hundred.
+Long lists are sampled; objects that several elements share count once, as a response often
+repeats the same ones.
 """
 
 from typing import Any
@@ -35,10 +35,10 @@ def _weight(value: Any, seen: set[int]) -> float:
         count = len(value)
         if not count:
             return _LIST_BYTES
-        # What all have in common is found with the first of them.
+        # What all elements share is found with the first of them.
         first, *others = (_weight(each, seen) for each in value[:: -(-count // _LOOKED_AT)])
         of_each = sum(others) / max(len(others), 1)
         return _LIST_BYTES + count * _POINTER_BYTES + first + (count - 1) * of_each
     length = len(value) if isinstance(value, str | bytes) else 0
-    # What is long is not copied: somebody else has it, too.
+    # A long value is not a copy: it has another owner, too.
     return _TEXT_BYTES + min(length, _TEXT_BYTES_MAX)

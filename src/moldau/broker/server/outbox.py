@@ -1,4 +1,4 @@
-"""What a connection has to write, and for how long its client has read nothing of it."""
+"""The bytes that a connection has to write, and for how long its client has read none of them."""
 
 import asyncio
 import contextlib
@@ -13,9 +13,9 @@ from moldau.types import Buffer
 _log = logging.getLogger(__name__)
 
 _BYTES_MAX = 256 * 1024
-"""Answers that are collected for one write."""
+"""Responses that are collected for one write."""
 _CHUNKS_MAX = 1024
-"""The kernel takes no more in a call."""
+"""The kernel accepts no more in a call."""
 
 
 class Outbox:
@@ -26,7 +26,7 @@ class Outbox:
         self._bytes = 0
         self._unread = UnreadAnswers()
         self.has_files = False
-        """Some of what was added since the last `take` lies in files."""
+        """Part of what was added since the last `take` lies in files."""
         self.unread_since_ms: float | None = None
         """None while the client keeps up."""
 
@@ -34,7 +34,7 @@ class Outbox:
         return bool(self._chunks)
 
     def add(self, chunks: list[Buffer]) -> bool:
-        """Whether it is full now."""
+        """Returns whether it is full now."""
         size = self._bytes
         for chunk in chunks:
             length = len(chunk)
@@ -46,29 +46,29 @@ class Outbox:
         return size > _BYTES_MAX
 
     def take(self) -> tuple[list[Buffer], int]:
-        """All chunks, and how many bytes they are."""
+        """All chunks, and their total size."""
         taken = self._chunks, self._bytes
         self._chunks, self._bytes = [], 0
         return taken
 
     def write_to(self, transport: asyncio.Transport) -> int:
-        """All of it; how many bytes."""
+        """Writes everything and returns the number of bytes."""
         chunks, size = self.take()
         if self.has_files:
             self.has_files = False
             try:
                 _write_with_files(chunks, size, transport)
             except (OSError, EOFError) as error:
-                # Part of the answer is sent. The next fetch of these records finds what is wrong.
-                _log.warning("an answer ends early, and so does its connection: %r", error)
+                # Part of the response is sent. The next fetch of these records gets the error.
+                _log.warning("a response ends early, and so does its connection: %r", error)
                 transport.abort()
         else:
             transport.writelines(chunks)
         return size
 
     def unread_for_ms(self, now_ms: float, unread_bytes: int) -> float:
-        """How long the client has taken nothing of what waits for it. One behind a slow line may
-        need minutes for an answer.
+        """How long the client has read nothing of what waits for it. A client on a slow line may
+        need minutes for a response.
         """
         if self.unread_since_ms is None:
             self._unread = UnreadAnswers()
@@ -85,7 +85,7 @@ class Outbox:
 
 
 def _written(fileno: int, chunks: list[Buffer]) -> int:
-    """How many bytes of them the socket took."""
+    """How many bytes of the chunks the socket accepted."""
     sent = 0
     for start in range(0, len(chunks), _CHUNKS_MAX):
         group = chunks[start : start + _CHUNKS_MAX]
@@ -97,12 +97,12 @@ def _written(fileno: int, chunks: list[Buffer]) -> int:
 
 
 def _write_with_files(chunks: list[Buffer], size: int, transport: asyncio.Transport) -> None:
-    """As much as the client takes at once leaves from the page cache; the rest is read, and waits
-    in the transport as everything else does.
+    """What the client accepts at once leaves from the page cache; the rest is read, and waits in
+    the transport like everything else.
     """
     sent = 0
     if not transport.get_write_buffer_size() and not transport.is_closing():
-        # Whether the client has gone or the disk cannot be read is heard below.
+        # A lost client or an unreadable disk is detected below.
         with contextlib.suppress(OSError):
             sent = _written(transport.get_extra_info("socket").fileno(), chunks)
     if sent == size:

@@ -1,5 +1,5 @@
-"""Large requests whose elements have nothing to do with each other: they are served piece by piece,
-with a turn for everybody else in between, and answered as one.
+"""Large requests with independent elements: they are served piece by piece, with other work in
+between, and answered as one.
 """
 
 import copy
@@ -16,10 +16,10 @@ PIECE_ELEMENTS = 400
 
 
 class Shape(NamedTuple):
-    """Where the elements of a request are, and those of its answer."""
+    """The fields that hold the elements of a request, and those of its response."""
 
-    asked: str
-    asked_inner: str | None
+    requested: str
+    requested_inner: str | None
     answered: str
     answered_inner: str | None
 
@@ -41,7 +41,7 @@ SHAPES: dict[ApiKey, Shape] = {
 async def serve_in_pieces(
     serve: Callable[[Message], Any], request: Message, shape: Shape
 ) -> Message:
-    """An error of the whole request ends it. What was done for earlier pieces stays done."""
+    """An error of the whole request ends it. Earlier pieces stay done."""
     joined = _Joined(shape)
     for piece in _pieces(request, shape):
         outcome = serve(piece)
@@ -57,18 +57,18 @@ async def serve_in_pieces(
 def _pieces(request: Message, shape: Shape) -> Iterator[Message]:
     elements: list[Any] = []
     room = PIECE_ELEMENTS
-    for element in _parts(getattr(request, shape.asked), shape.asked_inner):
+    for element in _parts(getattr(request, shape.requested), shape.requested_inner):
         elements.append(element)
-        room -= 1 + (len(getattr(element, shape.asked_inner)) if shape.asked_inner else 0)
+        room -= 1 + (len(getattr(element, shape.requested_inner)) if shape.requested_inner else 0)
         if room <= 0:
-            yield _with(request, shape.asked, elements)
+            yield _with(request, shape.requested, elements)
             elements, room = [], PIECE_ELEMENTS
-    # Also of nothing: somebody has to say what is wrong with the rest of the request.
-    yield _with(request, shape.asked, elements)
+    # Also for an empty list: the rest of the request may have an error to report.
+    yield _with(request, shape.requested, elements)
 
 
 def _parts(elements: list[Any], inner: str | None) -> Iterator[Any]:
-    """Of which none is longer than a piece."""
+    """Each part is at most as long as a piece."""
     for element in elements:
         held: list[Any] = getattr(element, inner) if inner is not None else []
         if inner is None or len(held) <= PIECE_ELEMENTS:

@@ -1,11 +1,11 @@
-"""Whose turn it is: connections share the event loop fairly.
+"""Connections share the event loop fairly.
 
-A connection is served as soon as its bytes are there, for one slice of time; the rest of what it
-sent waits in a queue behind whoever has been served less, and is gone through a few milliseconds at
-a time, so that the loop gets to hear of others in between. This is start-time fair queueing: each
-connection is marked with the time it was given, and who comes new, or was quiet, starts from the
-mark that the queue has reached. So a queue of any length delays a newcomer by one slice, not by all
-who wait, and a connection that has the node to itself never waits.
+A connection is served as soon as its bytes arrive, for one slice of time; the rest of what it sent
+queues after the connections that have been served less. The queue is worked through a few
+milliseconds at a time, so that the loop notices others in between. This is start-time fair
+queueing: each connection carries a mark of the time it was given, and one that is new, or was
+quiet, starts from the mark that the queue has reached. So a queue of any length delays a newcomer
+by one slice, not by all who wait, and a connection that has the node to itself never waits.
 """
 
 import asyncio
@@ -22,20 +22,22 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 SLICE_MS = 2.0
-"""Of one connection before others are looked at; a request that was begun is finished."""
+"""For one connection before others are considered; a request that was begun is finished."""
 TURN_MS = 5.0
-"""Of all connections before the loop looks for new bytes and for what is due."""
+"""For all connections before the loop checks for new bytes and due timers."""
 
 
 class TakesTurns(Protocol):
     served_ms: float
-    """The mark: what it was given, or the queue's own mark of the moment if that is ahead."""
+    """The mark: the time it was given, or the queue's current mark if that is ahead."""
 
     def take_turn(self) -> None:
-        """Work for one slice; say how long it took by `Turns.used`, and `join` if more is left."""
+        """Works for one slice; reports its duration by `Turns.used`, and calls `join` if more is
+        left.
+        """
 
     def abort(self) -> None:
-        """Hang up."""
+        """Closes the connection."""
 
 
 class Turns:
@@ -46,7 +48,7 @@ class Turns:
         self._spent_ms = 0.0
         self._is_scheduled = False
         self.is_over = False
-        """Nobody is served any more before the loop has looked around."""
+        """No connection is served any more before the loop has polled."""
         self.after_each: Callable[[], None] | None = None
         """Called at the end of every turn, so only while there is much to do."""
 
@@ -59,21 +61,21 @@ class Turns:
             return False
         return not self._queue or served_ms <= self._mark_ms + SLICE_MS
 
-    def used(self, one: TakesTurns, ms: float) -> None:
-        mark_ms = (max(self._mark_ms, one.served_ms)) + ms
-        one.served_ms = mark_ms
+    def used(self, connection: TakesTurns, ms: float) -> None:
+        mark_ms = (max(self._mark_ms, connection.served_ms)) + ms
+        connection.served_ms = mark_ms
         if not self._queue:
             self._mark_ms = mark_ms
         self._spent_ms += ms
-        # Counted from the end of the turn before, whenever that was: a look around too many costs
-        # little, and asking for one at every request would not.
+        # Counted from the end of the last turn, whenever that was: polling once too often costs
+        # little, while checking at every request would not.
         if self._spent_ms >= TURN_MS and not self.is_over:
             self.is_over = True
             self._schedule()
 
-    def join(self, one: TakesTurns) -> None:
-        place = (max(one.served_ms, self._mark_ms), next(self._tie_breaker), one)
-        heapq.heappush(self._queue, place)
+    def join(self, connection: TakesTurns) -> None:
+        entry = (max(connection.served_ms, self._mark_ms), next(self._tie_breaker), connection)
+        heapq.heappush(self._queue, entry)
         self._schedule()
 
     def _schedule(self) -> None:
@@ -84,17 +86,17 @@ class Turns:
     def _take_turns(self) -> None:
         self._is_scheduled = False
         self._begin()
-        # Each at most as often as there were waiting at first: what takes no time ends, too.
+        # Each at most as often as there were waiting at first, so that zero-time turns end, too.
         for _ in range(len(self._queue)):
             if self.is_over or not self._queue:
                 break
-            mark_ms, _, one = heapq.heappop(self._queue)
+            mark_ms, _, connection = heapq.heappop(self._queue)
             self._mark_ms = max(self._mark_ms, mark_ms)
             try:
-                one.take_turn()
+                connection.take_turn()
             except Exception as error:  # noqa: BLE001 - the others are not to blame
                 log_unexpected(_log, "a turn, which ends its connection,", error)
-                one.abort()
+                connection.abort()
         self._begin()
         if self._queue:
             self._schedule()
