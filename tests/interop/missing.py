@@ -1,4 +1,4 @@
-"""What happens where a toolchain is missing: a skip with the reason."""
+"""Handles a missing toolchain: a skip with the reason."""
 
 import os
 from typing import NoReturn
@@ -13,7 +13,9 @@ APACHE_NEEDS = "the comparison with Apache Kafka needs a JDK and Maven"
 def give_up(
     reason: ApacheUnavailableError, need: str = APACHE_NEEDS, *, is_optional: bool = False
 ) -> NoReturn:
-    """Skip; but in CI a suite that proves nothing must not look green, if it can be had there."""
+    """Skip; but in CI a suite that proves nothing must not pass, if its toolchain is available
+    there.
+    """
     message = f"{need}: {reason}"
     if not is_optional and os.environ.get("CI", "").lower() in {"1", "true"}:
         pytest.fail(message)

@@ -1,4 +1,4 @@
-"""librdkafka's own integration tests: the ones that need neither broken sockets nor a cluster."""
+"""librdkafka's own integration tests: those that need neither broken sockets nor a cluster."""
 
 import re
 import subprocess
@@ -87,7 +87,7 @@ MORE = (
     "0127_fetch_queue_backoff",
     "0137_barrier_batch_consume",
 )
-# These leave themselves out of a quick run.
+# These skip themselves in a quick run.
 LONG = (
     "0026_consume_pause",
     "0082_fetch_max_bytes",
@@ -117,8 +117,8 @@ def test_librdkafkas_tests_pass(
     tests: tuple[str, ...],
     options: tuple[str, ...],
 ) -> None:
-    """Five at a time: they mostly wait. Some count on it that members who join one right after
-    the other get their partitions together.
+    """Runs five at a time: they mostly wait. Some rely on members that join in quick succession
+    getting their partitions together.
     """
     left_out = waiting("librdkafka") if patient_server.is_moldau else set()
     wanted = [test for test in tests if test not in left_out]
@@ -148,7 +148,7 @@ def test_librdkafkas_tests_pass(
 
 
 def _last_words(text: str, tests: list[str]) -> str:
-    """The end of what each failed test had to say."""
+    """The end of each failed test's output."""
     lines = text.splitlines()
     told = []
     for test in tests:
