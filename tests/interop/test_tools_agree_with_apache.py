@@ -1,5 +1,5 @@
-"""Apache's tools against a live Apache Kafka and against Moldau: the same lines, whatever is asked,
-and above all where something is refused.
+"""Apache's tools against a live Apache Kafka and against Moldau print the same lines for all
+commands, and above all for refused ones.
 """
 
 import re
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.interop
 STACK = re.compile(r"\s+at |\s+\.\.\. \d+ more")
 
 
-def told(apache: ApacheOracle, node: LiveNode, tool: str, command: str) -> tuple[int, list[str]]:
-    """What the tool prints, but for epochs, which are offsets of each cluster's own log, and for
+def printed(apache: ApacheOracle, node: LiveNode, tool: str, command: str) -> tuple[int, list[str]]:
+    """The tool's output without epochs, which are offsets of each cluster's own log, and without
     addresses, times and places in Java's code.
     """
     run = apache.run_tool(tool, "--bootstrap-server", node.address, *command.split())
@@ -26,7 +26,7 @@ def told(apache: ApacheOracle, node: LiveNode, tool: str, command: str) -> tuple
     return run.status, [re.sub(r"\[\d{4}-\d\d-\d\d [\d:,]+\]", "[TIME]", line) for line in lines]
 
 
-# One after the other: each begins with what those before it have left.
+# In sequence: each command sees the effects of those before it.
 COMMANDS = [
     "describe",
     "upgrade --release-version 4.3",
@@ -112,7 +112,7 @@ def test_kafka_features_prints_the_same(
     static = commands is STATIC_VOTERS_COMMANDS
     with running_pairs(apache, tmp_path, settings, static_voters=static) as pairs:
         for place, command in enumerate(commands):
-            theirs, ours = (told(apache, side.node, FEATURES, command) for side in pairs.brokers)
+            theirs, ours = (printed(apache, side.node, FEATURES, command) for side in pairs.brokers)
             if theirs != ours:
                 differing[place, command] = theirs, ours
     assert differing == {}
@@ -142,11 +142,11 @@ REFUSED = [
 ]
 
 
-def test_what_is_refused_is_printed_the_same(apache: ApacheOracle, tmp_path: Path) -> None:
+def test_refusals_are_printed_the_same(apache: ApacheOracle, tmp_path: Path) -> None:
     differing = {}
     with running_pairs(apache, tmp_path) as pairs:
         for tool, command in REFUSED:
-            theirs, ours = (told(apache, side.node, tool, command) for side in pairs.brokers)
+            theirs, ours = (printed(apache, side.node, tool, command) for side in pairs.brokers)
             if theirs != ours:
                 differing[command] = theirs, ours
     assert differing == {}
