@@ -1,5 +1,5 @@
-"""`--part 2/3`: every third of the chosen test files, from the second on. CI runs the long suites
-in parts, another one with each commit, and this says which files are left for other runs.
+"""`--part 2/3`: every third of the selected test files, from the second on. CI runs the long suites
+in parts, another one with each commit; the summary lists the files left for other runs.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ def _part(text: str) -> tuple[int, int]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Behind the choice by markers: parts are of what would run."""
+    """Runs after the selection by markers: parts are parts of the selected tests."""
     part: tuple[int, int] | None = config.getoption("--part")
     if part is None:
         return
