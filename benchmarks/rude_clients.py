@@ -386,7 +386,7 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case("nobody", lambda _port, deadline: deadline.wait()),
+    Case("no rude client", lambda _port, deadline: deadline.wait()),
     Case("small requests, pipelined", pipelined_small_requests),
     Case("records with acks=0, pipelined", pipelined_records(0, 100)),
     Case("records with acks=1, pipelined", pipelined_records(1, 100)),

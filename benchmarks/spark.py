@@ -119,7 +119,7 @@ class Memory(threading.Thread):
 def measure(peer: Peer, orders: dict[str, Any], *, sees_memory: bool = False) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         is_kafka = orders["format"] == "kafka"
-        told = {
+        arguments = {
             "jars": ",".join(map(str, sparks_connector(CACHE).jars)) if is_kafka else "",
             "address": peer.bootstrap,
             "few per batch": FEW_PER_BATCH,
@@ -130,7 +130,7 @@ def measure(peer: Peer, orders: dict[str, Any], *, sees_memory: bool = False) ->
         # Bytecode is cached, as for every installed package.
         known = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         job = subprocess.Popen(
-            [environment(), JOB, json.dumps(told)],
+            [environment(), JOB, json.dumps(arguments)],
             env=known | variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -160,7 +160,7 @@ def processor_s(pid: int) -> float:
     return sum_s
 
 
-def read_answers(job: "subprocess.Popen[str]", who: str) -> dict[str, Any]:
+def read_answers(job: "subprocess.Popen[str]", label: str) -> dict[str, Any]:
     """The job's measurements; its parts are shown as they arrive."""
     assert job.stdin is not None
     assert job.stdout is not None
@@ -178,7 +178,7 @@ def read_answers(job: "subprocess.Popen[str]", who: str) -> dict[str, Any]:
             job.stdin.write(f"{processor_s(job.pid)}\n")
             job.stdin.flush()
         if line.startswith("PART "):
-            sys.stdout.write(f"  {who}: {line.removeprefix('PART ')}")
+            sys.stdout.write(f"  {label}: {line.removeprefix('PART ')}")
             sys.stdout.flush()
         if line.startswith("MEASURED "):
             found = json.loads(line.removeprefix("MEASURED "))
@@ -186,7 +186,7 @@ def read_answers(job: "subprocess.Popen[str]", who: str) -> dict[str, Any]:
     late.cancel()
     drain.join()
     if code or not found:
-        raise SystemExit(f"{who}: {''.join(errors)[-4000:]}")
+        raise SystemExit(f"{label}: {''.join(errors)[-4000:]}")
     return found
 
 

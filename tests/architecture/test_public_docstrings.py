@@ -1,5 +1,5 @@
-"""Every public function, class, method and property of the public modules has a docstring, and so
-do those of the classes that they return.
+"""What users may call says what it does: every public function, class, method and property of the
+public modules has a docstring, and so have those of what these give back.
 """
 
 import ast
@@ -13,7 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-# Enumerations of the protocol are documented by their names.
+# Enumerations of the protocol say it by their names.
 PUBLIC = [
     "moldau",
     "moldau.admin",
@@ -24,7 +24,7 @@ PUBLIC = [
     "moldau.spark",
     "moldau.testing",
 ]
-# Kept by a sent record, but not meant for users.
+# A record that was sent keeps it; nobody else has to do with it.
 INSIDE = {"Batch"}
 
 
@@ -51,7 +51,7 @@ def undocumented_members(owner: type) -> Iterator[str]:
 
 
 def returned_classes(function: Callable[..., Any]) -> Iterator[type]:
-    """The classes of this package that a call returns, also inside lists and unions."""
+    """Those of ours that a call gives, also inside of lists and unions."""
     wanted = [returned(function)]
     for one in wanted:
         if inspect.isclass(one) and one.__module__.startswith("moldau."):
@@ -68,7 +68,7 @@ def returned(function: Callable[..., Any]) -> Any:
 
 
 def _only_return(code: Any) -> Any:
-    """Types of arguments are not followed: users look up only results."""
+    """Types of arguments are nothing that users look up."""
 
     def stand_in() -> None: ...
 
@@ -79,7 +79,7 @@ def _only_return(code: Any) -> Any:
 
 @cache
 def names_for_types(module: str) -> dict[str, Any]:
-    """The names in a module, including imports for type checkers only."""
+    """Of a module, and what it imports for type checkers alone."""
     home = sys.modules[module]
     found = dict(vars(home))
     for node in ast.walk(ast.parse(inspect.getsource(home))):
@@ -106,7 +106,7 @@ def methods_of(owner: type) -> Iterator[Callable[..., Any]]:
 
 
 def given_back(module: Any) -> set[type]:
-    """All classes that users can reach by any number of calls."""
+    """All classes that users can get at, however many calls that takes."""
     public = [getattr(module, name) for name in module.__all__]
     calls: list[Callable[..., Any]] = [one for one in public if inspect.isfunction(one)]
     seen: set[type] = set()

@@ -149,12 +149,12 @@ def test_topics_are_deleted_alike(pair: Pair) -> None:
     for version in range(1, 7):
         pair.create(*[topic("doomed"), topic("spared")])
         if version < 6:
-            names = ["doomed", "nobody", "spared", "spared", ""]
+            names = ["doomed", "missing", "spared", "spared", ""]
             pair.same(DeleteTopicsRequest(timeout_ms=TIMEOUT_MS, topic_names=names), version)
         else:
             states = [
                 DeleteTopicState(name="doomed"),
-                DeleteTopicState(name="nobody"),
+                DeleteTopicState(name="missing"),
                 DeleteTopicState(topic_id=UNKNOWN_ID),
                 DeleteTopicState(),
                 DeleteTopicState(name="a", topic_id=UNKNOWN_ID),
@@ -185,7 +185,7 @@ def test_partitions_are_added_alike(pair: Pair) -> None:
         more(2, [[7]]),
         more(2, [[1, 1]]),
         more(2, [[]]),
-        CreatePartitionsTopic(name="nobody", count=3, assignments=None),
+        CreatePartitionsTopic(name="missing", count=3, assignments=None),
     ):
         pair.same(CreatePartitionsRequest(timeout_ms=TIMEOUT_MS, topics=[requested]))
     pair.same(CreatePartitionsRequest(timeout_ms=TIMEOUT_MS, topics=[more(9)], validate_only=True))
@@ -202,14 +202,18 @@ def names(*wanted: str | None) -> list[MetadataRequestTopic]:
 
 
 def test_metadata_is_reported_alike(pair: Pair) -> None:
-    pair.create(*[topic("told", 3), topic("told.too")])
-    for requested in (["told"], ["told", "told.too", "told"], ["nobody", "a/b", "", "told"]):
+    pair.create(*[topic("shown", 3), topic("shown.too")])
+    for requested in (
+        ["shown"],
+        ["shown", "shown.too", "shown"],
+        ["missing", "a/b", "", "shown"],
+    ):
         quiet = MetadataRequest(topics=names(*requested), allow_auto_topic_creation=False)
         pair.same(quiet, *range(4, 14))
-    pair.same(MetadataRequest(topics=names("told")), *range(4))
+    pair.same(MetadataRequest(topics=names("shown")), *range(4))
     pair.same(MetadataRequest(topics=[]), *range(1, 14))
     operations = MetadataRequest(
-        topics=names("told", "nobody"),
+        topics=names("shown", "missing"),
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=True,
         include_cluster_authorized_operations=True,
@@ -222,7 +226,7 @@ def test_metadata_is_reported_alike(pair: Pair) -> None:
 
 
 def test_all_topics_are_reported_alike(pair: Pair) -> None:
-    pair.create(*[topic("told", 3)])
+    pair.create(*[topic("shown", 3)])
     pair.same(MetadataRequest(topics=[]), 0)
     pair.same(MetadataRequest(topics=None), *range(1, 14))
 
@@ -245,12 +249,12 @@ def test_the_cluster_is_described_alike(pair: Pair) -> None:
 def test_partitions_are_described_alike(pair: Pair) -> None:
     pair.create(*[topic("described", 3), topic("described-too")])
     requested = [
-        TopicRequest(name=name) for name in ("described", "described-too", "nobody", "a/b")
+        TopicRequest(name=name) for name in ("described", "described-too", "missing", "a/b")
     ]
     pair.same(DescribeTopicPartitionsRequest(topics=requested))
     for limit in (-1, 0, 1, 3, 4):
         pair.same(DescribeTopicPartitionsRequest(topics=requested, response_partition_limit=limit))
-    for name, index in (("described", 1), ("described", 7), ("nobody", 0), ("zzz", 0), ("a", -1)):
+    for name, index in (("described", 1), ("described", 7), ("missing", 0), ("zzz", 0), ("a", -1)):
         cursor = DescribeTopicPartitionsRequestCursor(topic_name=name, partition_index=index)
         pair.same(DescribeTopicPartitionsRequest(topics=requested, cursor=cursor))
 
@@ -268,7 +272,7 @@ def test_elections_are_answered_alike(pair: Pair) -> None:
     pair.create(*[topic("elected", 2)])
     requested = [
         TopicPartitions(topic="elected", partitions=[0, 1, 9]),
-        TopicPartitions(topic="nobody", partitions=[0]),
+        TopicPartitions(topic="missing", partitions=[0]),
     ]
     for kind in (0, 1):
         pair.same(ElectLeadersRequest(election_type=kind, topic_partitions=requested), 1, 2)
@@ -298,7 +302,7 @@ ALTERATIONS = [
     resource(TOPIC, "altered", ("retention.ms", None, Operation.SET)),
     resource(TOPIC, "altered", ("segment.ms", "1", 0), ("segment.ms", "2", 0)),
     resource(TOPIC, "altered"),
-    resource(TOPIC, "nobody", ("retention.ms", "5000", Operation.SET)),
+    resource(TOPIC, "missing", ("retention.ms", "5000", Operation.SET)),
     resource(TOPIC, "", ("retention.ms", "5000", Operation.SET)),
     resource(TOPIC, "a/b", ("retention.ms", "5000", Operation.SET)),
     resource(BROKER, "1", ("log.cleaner.threads", "2", Operation.SET)),
@@ -340,7 +344,7 @@ def test_settings_are_replaced_alike(pair: Pair) -> None:
         (TOPIC, "replaced", {"retention.ms": "x"}),
         (TOPIC, "replaced", {"retention.ms": None}),
         (TOPIC, "replaced", {}),
-        (TOPIC, "nobody", {"retention.ms": "5"}),
+        (TOPIC, "missing", {"retention.ms": "5"}),
         (BROKER, "1", {"log.cleaner.threads": "2"}),
         (BROKER, "1", {}),
         (BROKER, "7", {}),
@@ -438,7 +442,7 @@ def test_reassignments_are_refused_alike(pairs: Pairs) -> None:
                         for index in (0, 1, 1, 9, -1)
                     ],
                 )
-                for name in ("moved", "nobody", "", "a/b")
+                for name in ("moved", "missing", "", "a/b")
             ]
             pair.same(AlterPartitionReassignmentsRequest(topics=requested))
             unsized = AlterPartitionReassignmentsRequest(
@@ -452,7 +456,7 @@ def test_reassignments_are_listed_alike(pairs: Pairs) -> None:
     pairs.brokers.create(*[topic("listed")])
     requested = [
         ListPartitionReassignmentsTopics(name=name, partition_indexes=[0, 0, 9])
-        for name in ("listed", "nobody", "")
+        for name in ("listed", "missing", "")
     ]
     for pair in pairs:
         for topics in (None, [], requested):

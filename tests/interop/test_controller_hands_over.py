@@ -67,8 +67,8 @@ def administer(client: WireClient, name: str) -> None:
         resource_name=name,
         configs=[AlterableConfig(name="segment.ms", value="123456")],
     )
-    (told,) = client.ask(IncrementalAlterConfigsRequest(resources=[changed])).responses
-    assert told.error_code == 0
+    (altered,) = client.ask(IncrementalAlterConfigsRequest(resources=[changed])).responses
+    assert altered.error_code == 0
     wait_for(partial(has_leaders, client, name, PARTITIONS), f"leaders of {name}")
     wait_for(partial(is_gone, client, f"{name}-gone"), "the deletion")
 

@@ -30,12 +30,12 @@ def taking_turns(apache: ApacheOracle, folder: Path) -> tuple[LiveMoldau, LiveBr
     return ours, theirs
 
 
-def write_more(node: LiveNode, who: str) -> None:
+def write_more(node: LiveNode, label: str) -> None:
     """Some records in each codec, by idempotent producers."""
     for partition, codec in enumerate(CODECS):
         producer = node.producer(compression_type=codec, enable_idempotence=True)
         for number in range(50):
-            producer.produce("codecs", f"{who} {number}", f"{codec}-{number}", partition)
+            producer.produce("codecs", f"{label} {number}", f"{codec}-{number}", partition)
         assert producer.flush(CLIENT_TIMEOUT_S) == 0
 
 

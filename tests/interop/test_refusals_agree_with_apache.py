@@ -244,7 +244,7 @@ def test_unknown_settings_of_brokers_are_stored_alike(pair: Pair, name: str) -> 
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        (TOPIC, "nobody"),
+        (TOPIC, "missing"),
         (TOPIC, ""),
         (TOPIC, "a/b"),
         (BROKER, "2"),
@@ -282,36 +282,36 @@ def forgotten(group: str, name: str = "there") -> Message:
 
 
 REFUSED_REQUESTS: list[tuple[Message, tuple[int, ...]]] = [
-    (m.DescribeGroupsRequest(groups=["nobody", ""]), ()),
-    (m.DeleteGroupsRequest(groups_names=["nobody", ""]), ()),
-    (forgotten("nobody"), ()),
+    (m.DescribeGroupsRequest(groups=["missing", ""]), ()),
+    (m.DeleteGroupsRequest(groups_names=["missing", ""]), ()),
+    (forgotten("missing"), ()),
     (forgotten(""), ()),
     (m.ListGroupsRequest(states_filter=["nonsense"]), (4, 5)),
     (m.ListGroupsRequest(types_filter=["nonsense"]), (5,)),
-    (m.DescribeTransactionsRequest(transactional_ids=["nobody", ""]), ()),
+    (m.DescribeTransactionsRequest(transactional_ids=["missing", ""]), ()),
     (m.ListTransactionsRequest(state_filters=["nonsense", "Ongoing"]), ()),
     (m.ListTransactionsRequest(transactional_id_pattern="["), (2,)),
     (
         m.DescribeProducersRequest(
             topics=[
                 ProducersTopic(name=name, partition_indexes=[0, 9, -1])
-                for name in ("nobody", "there", "a/b", "")
+                for name in ("missing", "there", "a/b", "")
             ]
         ),
         (),
     ),
-    (of_topic("nobody"), ()),
+    (of_topic("missing"), ()),
     (of_topic("there", partition=9), ()),
     (of_topic("there", offset=99), ()),
     (of_topic("there", offset=-2), ()),
     (of_topic("__consumer_offsets"), ()),
     (moved("/nowhere", "there"), ()),
-    (moved("/nowhere", "nobody"), ()),
+    (moved("/nowhere", "missing"), ()),
     (m.FindCoordinatorRequest(key="", key_type=0), (1, 2, 3)),
     (m.FindCoordinatorRequest(key="k", key_type=9), (1, 2, 3)),
     (m.FindCoordinatorRequest(coordinator_keys=["", "k"], key_type=9), (4, 5, 6)),
     (m.FindCoordinatorRequest(coordinator_keys=["", "k"]), (4, 5, 6)),
-    (m.LeaveGroupRequest(group_id="nobody", members=[MemberIdentity(member_id="x")]), (3, 4, 5)),
+    (m.LeaveGroupRequest(group_id="missing", members=[MemberIdentity(member_id="x")]), (3, 4, 5)),
     (m.ListConfigResourcesRequest(resource_types=[99, 2]), (1,)),
     (m.UnregisterBrokerRequest(broker_id=77), ()),
     (m.SaslHandshakeRequest(mechanism="PLAIN"), ()),
@@ -340,7 +340,7 @@ def coordinated(pair: Pair) -> Pair:
 
 
 def has_coordinator(side: Asker, kind: int) -> bool:
-    requested = m.FindCoordinatorRequest(coordinator_keys=["nobody"], key_type=kind)
+    requested = m.FindCoordinatorRequest(coordinator_keys=["missing"], key_type=kind)
     (found,) = side.ask(requested, 4).coordinators
     return bool(found.error_code == 0)
 
@@ -387,11 +387,11 @@ REFUSED_BATCHES = {
     "five without a key": produced(build_batch(NO_KEYS), "compacted"),
     "too large": produced(build_batch([Record(0, TIME_MS, None, bytes(1_100_000))])),
     "damaged": produced(damaged()),
-    "no topic": produced(build_batch(ONE), "nobody"),
+    "no topic": produced(build_batch(ONE), "missing"),
     "no partition": produced(build_batch(ONE), partition=9),
     "acks": produced(build_batch(ONE), acks=2),
     "no transactional id": produced(numbered(0, is_transactional=True)),
-    "an unknown transaction": produced(numbered(0, is_transactional=True), id_="nobody"),
+    "an unknown transaction": produced(numbered(0, is_transactional=True), id_="missing"),
 }
 
 

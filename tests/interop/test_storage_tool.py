@@ -127,8 +127,8 @@ def test_both_write_the_same_files(
         else:
             _compare_snapshots(first, second)
             _compare_dumps(formats.apache, first, second)
-    told = re.compile(r"Formatting (.*) /\S+ with (metadata\.version \S+)\.")
-    assert sorted(told.findall(ours.output)) == sorted(told.findall(theirs.output))
+    printed = re.compile(r"Formatting (.*) /\S+ with (metadata\.version \S+)\.")
+    assert sorted(printed.findall(ours.output)) == sorted(printed.findall(theirs.output))
 
 
 def _compare_meta(apache: Path, moldau: Path) -> None:

@@ -119,26 +119,26 @@ def test_kafka_features_prints_the_same(
 
 
 REFUSED = [
-    (TOPICS, "--describe --topic nobody"),
-    (TOPICS, "--delete --topic nobody"),
+    (TOPICS, "--describe --topic missing"),
+    (TOPICS, "--delete --topic missing"),
     (TOPICS, "--create --topic a/b"),
     (TOPICS, "--create --topic t --replication-factor 2"),
     (TOPICS, "--create --topic t --config no.such=1"),
     (TOPICS, "--create --topic t --config retention.ms=soon"),
-    (TOPICS, "--alter --topic nobody --partitions 3"),
-    (CONFIGS, "--entity-type topics --entity-name nobody --alter --add-config retention.ms=1"),
-    (CONFIGS, "--entity-type topics --entity-name nobody --describe"),
+    (TOPICS, "--alter --topic missing --partitions 3"),
+    (CONFIGS, "--entity-type topics --entity-name missing --alter --add-config retention.ms=1"),
+    (CONFIGS, "--entity-type topics --entity-name missing --describe"),
     (CONFIGS, "--entity-type brokers --entity-name 1 --alter --add-config node.id=7"),
     (CONFIGS, "--entity-type brokers --entity-name 1 --alter --add-config num.io.threads=99"),
     (CONFIGS, "--entity-type brokers --entity-default --alter --add-config listeners=X://:1"),
     (CONFIGS, "--entity-type groups --entity-name g --alter --add-config no.such=1"),
     (CONFIGS, "--entity-type client-metrics --entity-name m --alter --add-config interval.ms=1"),
-    (CONSUMER_GROUPS, "--describe --group nobody"),
-    (CONSUMER_GROUPS, "--describe --group nobody --members"),
-    (CONSUMER_GROUPS, "--describe --group nobody --state"),
-    (CONSUMER_GROUPS, "--delete --group nobody"),
-    (CONSUMER_GROUPS, "--delete-offsets --group nobody --topic nobody"),
-    (CONSUMER_GROUPS, "--reset-offsets --group nobody --topic nobody --to-earliest --dry-run"),
+    (CONSUMER_GROUPS, "--describe --group missing"),
+    (CONSUMER_GROUPS, "--describe --group missing --members"),
+    (CONSUMER_GROUPS, "--describe --group missing --state"),
+    (CONSUMER_GROUPS, "--delete --group missing"),
+    (CONSUMER_GROUPS, "--delete-offsets --group missing --topic missing"),
+    (CONSUMER_GROUPS, "--reset-offsets --group missing --topic missing --to-earliest --dry-run"),
 ]
 
 

@@ -212,16 +212,16 @@ class Conversation:
             ],
         )
         answer = self._ask(talker, request, version)
-        told: dict[Place, str] = {}
+        results: dict[Place, str] = {}
         for topic, found in zip(by_topic, answer.responses, strict=True):
             for each in found.partition_responses:
                 place = topic, each.index
-                told[place] = ErrorCode(each.error_code).name
+                results[place] = ErrorCode(each.error_code).name
                 if each.error_code == 0:
                     sequence, count = counts[place]
                     talker.sequences[place] = max(sequence + count, talker.sequences.get(place, 0))
-                    told[place] += f"@{each.base_offset}"
-        return _joined((place, told[place]) for place, _ in line.places)
+                    results[place] += f"@{each.base_offset}"
+        return _joined((place, results[place]) for place, _ in line.places)
 
     def _commits(self, talker: Talker, line: Line) -> str:
         return self._end(talker, line, commits=True)
@@ -397,8 +397,8 @@ def _codes(answer: Any) -> Iterator[ErrorCode]:
         yield ErrorCode(answer.error_code)
 
 
-def _joined(told: Iterable[tuple[Place, str]]) -> str:
-    return " ".join(f"{topic}-{index}={text}" for (topic, index), text in told)
+def _joined(results: Iterable[tuple[Place, str]]) -> str:
+    return " ".join(f"{topic}-{index}={text}" for (topic, index), text in results)
 
 
 def _batch(values: list[str], **options: Any) -> bytes:

@@ -221,9 +221,9 @@ def main() -> None:
         "drop_connections": made.drop_connections,
     }
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         try:
-            _say({"result": actions[asked["action"]](**asked["arguments"])})
+            _say({"result": actions[request["action"]](**request["arguments"])})
         except (MoldauError, ValueError) as error:
             _say(_refusal(error))
     made.close()

@@ -321,13 +321,13 @@ class SimulatedDisk(_SimulatedFileSystem):
 
     def files(self) -> dict[str, bytes]:
         """Path -> content of every file, as a running program sees it."""
-        found = contents_of(self._root)
-        return {path: content for path, content in found if content is not None}
+        contents = contents_of(self._root)
+        return {path: content for path, content in contents if content is not None}
 
     def unsynced(self) -> list[Change]:
         """Changes that a power failure may undo, in the order in which they were made."""
-        found = [change for node in self._root.walk() for change in node.pending]
-        return sorted(found, key=lambda change: change.effect)
+        changes = [change for node in self._root.walk() for change in node.pending]
+        return sorted(changes, key=lambda change: change.effect)
 
     def fork(self) -> "SimulatedDisk":
         """An independent copy: content, unsynced changes, effects; no faults, no locks."""

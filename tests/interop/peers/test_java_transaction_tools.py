@@ -93,12 +93,12 @@ def same(
     their_rows: list[dict[str, str]], our_rows: list[dict[str, Any]], columns: dict[str, str]
 ) -> Cells:
     """The sorted output of both."""
-    told = sorted(tuple(row[head] for head in columns) for row in their_rows)
-    assert told == sorted(
+    printed = sorted(tuple(row[head] for head in columns) for row in their_rows)
+    assert printed == sorted(
         tuple("None" if row[name] is None else str(row[name]) for name in columns.values())
         for row in our_rows
     )
-    return told
+    return printed
 
 
 def test_lists_are_the_same(tools: JavaTools, kafka: KafkaCommand, name: str) -> None:

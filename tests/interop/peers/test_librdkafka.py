@@ -150,8 +150,8 @@ def test_librdkafkas_tests_pass(
 def _last_words(text: str, tests: list[str]) -> str:
     """The end of each failed test's output."""
     lines = text.splitlines()
-    told = []
+    output = []
     for test in tests:
         about = [n for n, line in enumerate(lines) if f"[{test}" in line or f'"{test}"' in line]
-        told += [line for n in about[-12:] for line in lines[n : n + 2]]
-    return "\n".join(told)
+        output += [line for n in about[-12:] for line in lines[n : n + 2]]
+    return "\n".join(output)

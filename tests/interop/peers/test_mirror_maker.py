@@ -137,7 +137,7 @@ def values_of(node: LiveNode, topic: str) -> list[bytes | None]:
     return [record.value for record in records_of(node, topic)]
 
 
-@pytest.mark.parametrize("killed", ["nobody", "mirror", "node"])
+@pytest.mark.parametrize("killed", ["none", "mirror", "node"])
 def test_records_and_groups_are_mirrored_in_both_directions(
     apache: ApacheOracle,
     start_node: Callable[[], LiveNode],
@@ -178,11 +178,11 @@ def test_records_and_groups_are_mirrored_in_both_directions(
                 if killed == "node":
                     here.kill()
                     here.start()
-                finish(mirror, pairs, exactly=killed == "nobody")
+                finish(mirror, pairs, exactly=killed == "none")
         if killed == "mirror":
             with mirror_maker() as second:
                 finish(second, pairs, exactly=False)
-    if killed == "nobody":
+    if killed == "none":
         # For example, requests for ACLs.
         assert "caught exception in scheduled task" not in log.read_text()
 

@@ -62,8 +62,8 @@ def test_a_damaged_segment_stays_and_the_others_are_compacted(tmp_path: Path) ->
         if offset == lost.first_offset:
             offset = lost.next_offset
         result = log.log.read(offset, 1 << 20, isolation=Isolation.COMMITTED)
-        told = [(each.producer_id, each.first_offset) for each in result.aborted or ()]
-        for batch in committed_batches(iterate_batches(result.records), told):
+        aborted = [(each.producer_id, each.first_offset) for each in result.aborted or ()]
+        for batch in committed_batches(iterate_batches(result.records), aborted):
             found |= {record.key or b"": record.value for record in batch.records()}
         offset = result.next_offset
     # The newer value in the damaged batch is unknown, so the older one is kept.

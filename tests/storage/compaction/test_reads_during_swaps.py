@@ -144,7 +144,7 @@ def test_indexes_that_a_thread_rebuilds_do_not_become_those_of_the_cleaned_segme
 
 
 def test_a_thread_that_is_late_handles_a_segment_that_was_removed() -> None:
-    """The segment was requested under its last name, which cannot be told from a missing file."""
+    """The segment was requested under its last name, which now looks like a missing file."""
     swapping = Swapping()
     finish = swapping.swap(SYNCS)
     swapping.log.segments[0].release()

@@ -1,4 +1,4 @@
-"""The real disk behind the `FileSystem` protocol."""
+"""The real disk, through the `FileSystem` protocol."""
 
 import contextlib
 import errno

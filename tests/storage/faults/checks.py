@@ -298,9 +298,9 @@ def check_committed_reads(log: Log, found: Sequence[Stored]) -> None:
     offset = log.log_start_offset
     while offset < stable:
         result = log.read(offset, READ_BYTES, isolation=Isolation.COMMITTED)
-        told = [(a.producer_id, a.first_offset) for a in result.aborted or ()]
+        aborted = [(a.producer_id, a.first_offset) for a in result.aborted or ()]
         batches = iterate_batches(result.records)
-        seen += [batch.base_offset for batch in committed_batches(batches, told)]
+        seen += [batch.base_offset for batch in committed_batches(batches, aborted)]
         if result.next_offset == offset:
             break
         offset = result.next_offset

@@ -79,9 +79,9 @@ def committed_offsets(log: Log) -> Iterator[int]:
     offset = log.log_start_offset
     while offset < log.last_stable_offset:
         result = log.read(offset, 1, isolation=Isolation.COMMITTED)
-        told = [(a.producer_id, a.first_offset) for a in result.aborted or ()]
+        aborted = [(a.producer_id, a.first_offset) for a in result.aborted or ()]
         batches = iterate_batches(result.records)
-        yield from (b.base_offset for b in committed_batches(batches, told))
+        yield from (b.base_offset for b in committed_batches(batches, aborted))
         assert result.next_offset > offset
         offset = result.next_offset
 

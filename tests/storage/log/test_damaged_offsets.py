@@ -65,8 +65,8 @@ class ThreeSegments:
         assert len(self.one.log.segments) == 3
         self.path = segment.path()
         self.batches = list(segment.walk())
-        self.told: list[DamageFound] = []
-        self.one.directory.on_damage = self.told.append
+        self.reports: list[DamageFound] = []
+        self.one.directory.on_damage = self.reports.append
         self.one.log.close()
         self.files = self.disk.files()
 
@@ -81,13 +81,13 @@ class ThreeSegments:
 
     def open(self, checkpointed: Checkpointed = ALL_FLUSHED, *, is_clean: bool) -> Log:
         self.one.log.abandon()
-        self.told.clear()
+        self.reports.clear()
         self.disk.remove(self.one.file(DAMAGE_FILE_NAME))
         return self.one.open(checkpointed, is_clean=is_clean)
 
 
 def served(log: Log, read: Read, max_bytes: int) -> list[int]:
-    """The offsets that a reader gets who skips damage. All are those of their records."""
+    """The offsets that a reader that skips damage gets. All are those of their records."""
     found: list[int] = []
     offset = 0
     while offset < log.log_end_offset:
@@ -115,7 +115,7 @@ def test_a_flipped_offset_affects_its_batch_alone(which: int, read: Read, max_by
         lost = log.flip(which, bit)
         opened = log.open(is_clean=True)
         assert served(opened, read, max_bytes) == [n for n in range(COUNT) if n != lost], bit
-        assert [(each.first_offset, each.next_offset) for each in log.told] == [(lost, lost + 1)]
+        assert [(each.first_offset, each.next_offset) for each in log.reports] == [(lost, lost + 1)]
 
 
 @pytest.mark.parametrize("which", [0, 11, -1])
@@ -141,7 +141,7 @@ def test_a_recovery_cuts_no_promised_records(place: int, which: int) -> None:
         opened = log.open(Checkpointed(high_watermark=COUNT), is_clean=False)
         assert opened.log_end_offset == COUNT, bit
         assert served(opened, read_waiting, ONE_BATCH) == [n for n in range(COUNT) if n != lost]
-        assert [(each.first_offset, each.next_offset) for each in log.told] == [(lost, lost + 1)]
+        assert [(each.first_offset, each.next_offset) for each in log.reports] == [(lost, lost + 1)]
 
 
 @pytest.mark.parametrize("which", [0, 11, -1])
@@ -151,7 +151,7 @@ def test_a_scrub_finds_flipped_offsets(which: int) -> None:
         lost = log.flip(which, bit)
         with pytest.raises(KafkaError, match="offsets"):
             list(scrub(log.open(is_clean=True)))
-        assert [each.first_offset for each in log.told] == [lost]
+        assert [each.first_offset for each in log.reports] == [lost]
 
 
 def test_a_batch_inside_one_with_a_flipped_offset_is_not_served() -> None:

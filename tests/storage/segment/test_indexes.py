@@ -59,8 +59,8 @@ def test_the_offset_index_is_kafkas_bytes_and_finds_the_greatest_entry(
     assert again.entries == absolute
     below = [entry for entry in absolute if entry[0] <= BASE + wanted]
     assert again.lookup(Offset(BASE + wanted)) == (below[-1] if below else (BASE, 0))
-    behind = [entry for entry in absolute if entry[1] >= wanted]
-    assert again.offset_at_or_after(wanted) == (behind[0][0] if behind else None)
+    after = [entry for entry in absolute if entry[1] >= wanted]
+    assert again.offset_at_or_after(wanted) == (after[0][0] if after else None)
 
 
 @settings(deadline=None, max_examples=150)
