@@ -115,14 +115,14 @@ def cases(name: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_shares_are_the_same(apache: ApacheOracle, name: str) -> None:
-    asked, ours = zip(*cases(name), strict=True)
-    run = apache.run_tool("AssignorOracle", stdin="\n".join(asked).encode())
+    queries, ours = zip(*cases(name), strict=True)
+    run = apache.run_tool("AssignorOracle", stdin="\n".join(queries).encode())
     # If members claim the same partitions, Java's assignors log complaints in between.
     lines = [line[line.find("shares ") :] for line in run.output.splitlines()]
     theirs = [line.strip() for line in lines if line.startswith("shares ")]
     differing = [
-        (asked[place], ours[place], theirs[place])
-        for place in range(len(asked))
+        (queries[place], ours[place], theirs[place])
+        for place in range(len(queries))
         if ours[place].strip() != theirs[place]
     ]
-    assert (len(theirs), differing) == (len(asked), [])
+    assert (len(theirs), differing) == (len(queries), [])

@@ -197,9 +197,9 @@ class LiveCluster:
 
     # Requests to the cluster
 
-    def ask(self, request: Any, asked: int | None = None) -> Any:
+    def ask(self, request: Any, broker_id: int | None = None) -> Any:
         """Send the request to one broker, or to any that answers."""
-        for node_id in self.alive if asked is None else [asked]:
+        for node_id in self.alive if broker_id is None else [broker_id]:
             with suppress(OSError, HungUpError), WireClient(self.address(node_id)) as client:
                 return client.ask(request)
         return None
@@ -228,12 +228,12 @@ class LiveCluster:
                         return False
         return True
 
-    def partitions(self, topic: str, asked: int | None = None) -> dict[int, Any]:
+    def partitions(self, topic: str, broker_id: int | None = None) -> dict[int, Any]:
         """The rows of Metadata, by partition number."""
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
         )
-        answer = self.ask(request, asked)
+        answer = self.ask(request, broker_id)
         return (
             {}
             if answer is None

@@ -52,13 +52,15 @@ def bring_one_back_elsewhere(cluster: LiveCluster, topic: str) -> None:
 def freeze_one(cluster: LiveCluster, topic: str) -> None:
     """Its connections stay open, but no request is answered."""
     cluster.freeze(2)
-    wait_for(lambda: _leads_nothing(cluster, topic, 2, asked=1), "other leaders")
+    wait_for(lambda: _leads_nothing(cluster, topic, 2, broker_id=1), "other leaders")
     cluster.thaw(2)
     cluster.heal()
 
 
-def _leads_nothing(cluster: LiveCluster, topic: str, broker: int, asked: int | None = None) -> bool:
-    rows = cluster.partitions(topic, asked)
+def _leads_nothing(
+    cluster: LiveCluster, topic: str, broker: int, broker_id: int | None = None
+) -> bool:
+    rows = cluster.partitions(topic, broker_id)
     return bool(rows) and all(row.leader_id not in {broker, -1} for row in rows.values())
 
 

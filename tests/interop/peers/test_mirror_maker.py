@@ -64,7 +64,9 @@ def fill(node: LiveNode, topic: str, numbers: range) -> None:
 
 
 def read_all(node: LiveNode, topic: str) -> None:
-    """A group has read it. (MirrorMaker only translates offsets of inactive groups.)"""
+    """A group has read it. (Short of the end, MirrorMaker translates offsets only
+    approximately.)
+    """
     consumer = Consumer({"bootstrap.servers": node.address, "group.id": "readers"})
     try:
         consumer.commit(offsets=[ClientPartition(topic, 0, RECORDS)], asynchronous=False)

@@ -127,7 +127,7 @@ def format_directory(filesystem: FileSystem, path: Path, meta: MetaProperties) -
 
 
 class Recovered:
-    """The segments examined since the directory was opened after an unclean stop."""
+    """Counts of recovery since the directory was opened: logs, bytes scanned, bytes truncated."""
 
     __slots__ = ("bytes_cut", "bytes_scanned", "logs")
 
