@@ -238,7 +238,7 @@ class LogDirectory:
         self._refusal_listener, self._room_listener = refused, taken
 
     def write_refused(self, error: DiskFullError) -> None:
-        """Nested guards report the same refusal only once."""
+        """Called by nested context managers; the same refusal is reported only once."""
         is_known, self._last_refusal = error is self._last_refusal, error
         self.is_refusing = True
         if self._refusal_listener is not None and not is_known:

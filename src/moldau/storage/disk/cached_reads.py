@@ -180,7 +180,7 @@ class CachedReads:
             raise NotCachedError(path, index.loading(), 0, is_current)
 
     def read(self, segment: ReadSegment, start: int, size: int) -> memoryview:
-        """Shorter only at the end of the file, even though this process has not truncated it."""
+        """Shorter only if another program has truncated the file."""
         for loaded in self._loaded:
             if loaded.holds(segment, start, start + size):
                 first = start - loaded.start
