@@ -1,4 +1,4 @@
-"""A connection of benchmarks that ask many things at the same time."""
+"""A connection for benchmarks with many concurrent requests."""
 
 import asyncio
 import struct

@@ -1,14 +1,14 @@
-"""How fast are our clients beside confluent-kafka, aiokafka and kafka-python, in one run, on the
-same node?
+"""How fast are our producers compared with confluent-kafka, aiokafka and kafka-python, in one run,
+on the same node?
 
     python benchmarks/clients.py [--rounds 3] [--records 500000] [--peers "moldau os,apache"]
 
 `clients_consuming.py` measures consumers.
 
-Producing: records of 100 bytes to one partition, acknowledged by all replicas, numbered; from the
-making of the producer to its last acknowledgement. Beside the rate stands the processor time of the
-client's process for one record, which says more on a busy machine. Ratios are to confluent-kafka;
-above 1 is in our favour.
+Producing: numbered records of 100 bytes to one partition, acknowledged by all replicas, from the
+creation of the producer to its last acknowledgement. The processor time of the client's process per
+record is shown too; on a busy machine it is more reliable than the rate. Ratios are to
+confluent-kafka; above 1 Moldau is better.
 """
 
 import argparse

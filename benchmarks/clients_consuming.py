@@ -1,13 +1,13 @@
-"""How fast do our consumers read beside confluent-kafka, aiokafka and kafka-python, in one run, on
-the same node?
+"""How fast do our consumers read compared with confluent-kafka, aiokafka and kafka-python, in one
+run, on the same node?
 
     python benchmarks/clients_consuming.py [--rounds 3] [--records 1000000] [--peers "moldau os"]
 
-Records of 100 bytes in one partition, read from the beginning as the only member of a group; from
-the first records to the last. Beside the rate stands the processor time of the client's process
-for one record, which says more on a busy machine. Ratios are to confluent-kafka's lists of 500
-(`consume`), its fastest way; above 1 is in our favour. Then, at 1,000 records a second, the time
-from the producer's call to the consumer's loop, and the memory of a consumer that waits.
+Records of 100 bytes in one partition, read from the beginning by the only member of a group, from
+the first records to the last. The processor time of the client's process per record is shown too;
+on a busy machine it is more reliable than the rate. Ratios are to confluent-kafka's lists of 500
+(`consume`), its fastest API; above 1 Moldau is better. Then, at 1,000 records a second, the time
+from the producer's call to the consumer's loop, and the memory of a waiting consumer.
 """
 
 import argparse
@@ -35,9 +35,9 @@ PATIENCE_S = 30
 _groups = numbers()
 
 Lap = Callable[[int], None]
-"""Called with how many records came; the first call starts the watch."""
+"""Called with the number of records received; the first call starts the clock."""
 Reader = Callable[[str, str, int, Lap], None]
-"""Bootstrap, group, how many records, and whom to tell."""
+"""Bootstrap, group, number of records, and the callback."""
 
 
 def with_confluent(bootstrap: str, group: str, count: int, lap: Lap) -> None:
@@ -165,7 +165,7 @@ def with_arrow(bootstrap: str, group: str, count: int, lap: Lap) -> None:
 
 
 READERS: dict[str, tuple[Reader, float]] = {
-    # The slow ones read a part of the records, so that all take a while.
+    # The slow ones read only a part of the records, so that all take similar times.
     "confluent-kafka": (with_confluent, 1),
     "confluent-kafka poll": (with_confluent_poll, 1),
     "aiokafka": (with_aiokafka, 0.2),

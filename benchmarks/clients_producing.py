@@ -1,5 +1,5 @@
 """Producers of one Python process, ours and others', that write the same records to the same node:
-what `clients.py` measures of them.
+the measurements of `clients.py`.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,9 @@ class Rate(NamedTuple):
 
 
 Load = Callable[[int], Any]
-"""So many records, as a writer likes them; they are there before the watch starts."""
+"""`count` records in the form that the writer prefers; they exist before the clock starts."""
 Writer = Callable[[str, str, Any], None]
-"""Bootstrap, topic, load: returns when all are acknowledged."""
+"""Bootstrap, topic, load: returns when all records are acknowledged."""
 
 
 def a_value_each_time(count: int) -> range:
@@ -132,7 +132,8 @@ def with_aio_send_table(bootstrap: str, topic: str, load: Any) -> None:
 
 
 WRITERS: dict[str, tuple[Writer, Load, float]] = {
-    # The slow ones write a part of the records, the quick ones more, so that all take a while.
+    # The slow ones write only a part of the records, the fast ones more, so that all take similar
+    # times.
     "confluent-kafka": (with_confluent, a_value_each_time, 1),
     "aiokafka": (with_aiokafka, a_value_each_time, 0.1),
     "kafka-python": (with_kafka_python, a_value_each_time, 0.1),
@@ -172,11 +173,11 @@ def rates(port: int, count: int, rounds: int) -> dict[str, Rate]:
     return best
 
 
-# Latency.
+# Latency
 
 
 def latencies(port: int, per_second: int, seconds: float) -> dict[str, dict[str, float]]:
-    """Milliseconds from send to its callback, at a steady rate, nothing lingers."""
+    """Milliseconds from send to its callback, at a steady rate, without lingering."""
     topic = "latency"
     create_topics(port, [topic])
     bootstrap = f"127.0.0.1:{port}"
@@ -193,7 +194,7 @@ def _paced_confluent(bootstrap: str, topic: str, rate: int, seconds: float) -> l
         {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0}
     )
     took: list[float] = []
-    # Who it is, and where the topic is, is asked before the clock runs.
+    # Metadata is requested before the clock starts.
     producer.produce(topic, VALUE)
     producer.flush(FLUSH_S)
 

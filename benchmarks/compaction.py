@@ -2,10 +2,11 @@
 
     python benchmarks/compaction.py
 
-MB/s of log that goes into a pass, both readings of it and all syncs included: learning the keys and
-writing what stays; by the clock, and by processor time, which other programs do not disturb.
+MB/s of log that enters a pass, including both reads of it and all syncs: learning the keys and
+writing the kept records; by the clock, and by processor time, which other programs do not disturb.
 Values have 100 bytes and compress to about a half. For scale, the same bytes are copied and synced
-in the same run (`copy`), and the first case runs on the Python twins too, on a fraction of the log.
+in the same run (`copy`), and the first case also runs on the Python twins, on a fraction of the
+log.
 """
 
 import argparse
@@ -124,7 +125,7 @@ def fill(log: Log, case: Case) -> None:
 
 
 def copy_speed(log: Log, target: Path) -> float:
-    """What this disk and this machine give a program that only copies and syncs."""
+    """The speed of this disk and machine for a program that only copies and syncs."""
     paths = [segment.path() for segment in log.segments]
     total = sum(path.stat().st_size for path in paths)
     start = perf_counter()

@@ -1,5 +1,5 @@
-"""What consumers cost that wait: how long a record takes from its producer to them, and the memory
-of one that has nothing to read. What `clients_consuming.py` measures beside their rates.
+"""The cost of waiting consumers: the time of a record from its producer to them, and the memory of
+a consumer that has nothing to read. `clients_consuming.py` shows it in addition to their rates.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _groups = numbers()
 _stamp = struct.Struct("d")
 
 Waiter = Callable[[str, str, int], Iterator[bytes]]
-"""Bootstrap, topic, how many values: gives them as they come."""
+"""Bootstrap, topic, number of values: yields them as they arrive."""
 
 
 def _settings(bootstrap: str) -> dict[str, Any]:
@@ -65,7 +65,9 @@ WAITERS: dict[str, Waiter] = {"confluent-kafka": with_confluent, "moldau": with_
 
 
 def send_paced(bootstrap: str, topic: str, rate: int, count: int) -> None:
-    """In a process of its own, the same for all consumers: each value is the time it was sent."""
+    """Runs in a process of its own, the same for all consumers: each value is the time it
+    was sent.
+    """
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
@@ -87,7 +89,7 @@ def latencies(bootstrap: str, topic: str, rate: int, seconds: float) -> dict[str
         next(values)
         sender = spawned.Process(target=send_paced, args=(bootstrap, topic, rate, count))
         sender.start()
-        # perf_counter is the machine's, not the process's.
+        # perf_counter counts for the whole machine, not for the process.
         took = sorted(perf_counter() - _stamp.unpack_from(value)[0] for value in values)
         sender.join()
         at = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
@@ -145,7 +147,7 @@ def _rss() -> int:
 
 
 def _measure_memory(name: str, bootstrap: str, topic: str, pipe: Any) -> None:
-    """The first one brings the library; what the others add is what one costs."""
+    """The first consumer loads the library; the growth by the others is the cost of one."""
     if name in BLOCKING:
         first, before = _held([BLOCKING[name](bootstrap, topic)])
         others, after = _held([BLOCKING[name](bootstrap, topic) for _ in range(IDLE_CONSUMERS)])
@@ -157,7 +159,7 @@ def _measure_memory(name: str, bootstrap: str, topic: str, pipe: Any) -> None:
 
 
 def _held(made: list[tuple[Any, float]]) -> tuple[list[Any], int]:
-    """All are members; the resident memory then."""
+    """All consumers are members; returns the resident memory then."""
     while not all(consumer.assignment() for consumer, _ in made):
         for consumer, pause in made:
             consumer.poll(pause)

@@ -1,14 +1,13 @@
-"""What do others notice of one client that misbehaves? Beside Apache Kafka 4.3.1, in one run.
+"""How does one misbehaving client affect others? Compared with Apache Kafka 4.3.1, in one run.
 
     python benchmarks/fairness.py [--seconds 8] [--peers "moldau group,apache"] [--only TEXT]
 
-A rude client (`rude_clients.py`) has its way with a node for some seconds, over connections without
-a user. Meanwhile two polite clients ask one request at a time, each over a connection of its own:
+A rude client (`rude_clients.py`) misuses a node for some seconds, over connections without a user.
+Meanwhile two polite clients send one request at a time, each over a connection of its own:
 ApiVersions, and Produce of one record with acks=all. Shown: the median, the 99th percentile and the
-longest of their waiting times, what is not answered at the end counting with its time so far; the
-node's largest anonymous memory; its processor time. The first case has nobody who is rude. A node
-that dies, or does not answer within a minute after the rude client has gone, is started anew and
-marked.
+longest of their response times, where unanswered requests count with their time so far; the node's
+largest anonymous memory; its processor time. The first case has no rude client. A node that dies,
+or does not answer within a minute after the rude client has gone, is started again and marked.
 """
 
 import argparse
@@ -54,7 +53,7 @@ class Row:
 
 
 class Polite(threading.Thread):
-    """Asks, waits for the answer, pauses a moment, asks again, until told to stop."""
+    """Sends a request, waits for the response, pauses a moment, and repeats, until stopped."""
 
     def __init__(self, port: int, frame: bytes) -> None:
         super().__init__(daemon=True)
@@ -89,7 +88,7 @@ class Polite(threading.Thread):
 
     @property
     def percentiles(self) -> tuple[float, float, float]:
-        """The median, the 99th and the longest."""
+        """The median, the 99th percentile and the longest."""
         waits = self.waits_ms
         p99 = quantiles(waits, n=HUNDREDTHS)[-1] if len(waits) > 1 else waits[0]
         return round(median(waits), 2), round(min(p99, max(waits)), 2), round(max(waits), 2)
@@ -109,7 +108,7 @@ def measured(case: rude_clients.Case, peer: Peer, seconds: float) -> Row:
     )
     produce = request_frame(produce_request(rude_clients.TOPIC, 100), PRODUCE_VERSION)
     politest = [Polite(peer.port, API_VERSIONS_V0), Polite(peer.port, produce)]
-    # What the case before has written is not this one's to wait for.
+    # The writes of the previous case must not slow this one down.
     os.sync()
     cpu_before = peer.cpu_seconds()
     rude.start()

@@ -1,11 +1,11 @@
-"""What does a fetch cost, by the clock and by the node's processor time per byte, and what do
-fetches that wait cost those who produce?
+"""What does a fetch cost, by the clock and by the node's processor time per byte, and how much do
+waiting fetches cost producers?
 
     python benchmarks/fetching.py [--label after] [--megabytes 256] [--rounds 5] [--against SRC]
 
 One node in a process of its own, with the policy `os`, whose segments are sealed and in the page
-cache; one raw connection that asks for the next piece when it has the last, so that a fetch is
-never merged with another. The best round by processor time counts: other programs only add to it.
+cache; one raw connection that requests the next piece after it has received the last one, so that
+fetches are never merged. The best round by processor time counts: other programs only add to it.
 Results are kept by label, so that two versions of the code can be compared; with `--against`, the
 `src` folder of another checkout with compiled loops, both take turns, and the other is "before".
 """
@@ -73,8 +73,8 @@ def fill(port: int, topic: str, value_bytes: int, total: int) -> None:
 
 
 def pass_through(connection: socket.socket, frames: list[bytes], into: memoryview) -> int:
-    """The bytes of all answers."""
-    # With a timeout MSG_WAITALL does not wait for all.
+    """The bytes of all responses."""
+    # With a timeout MSG_WAITALL does not wait for all bytes.
     connection.settimeout(None)
     total = 0
     for frame in frames:
@@ -112,7 +112,7 @@ def _next_offset(records: memoryview) -> int:
 
 
 class Reader:
-    """Reads a topic of one node in pieces, again and again."""
+    """Repeatedly reads a topic of one node in pieces."""
 
     def __init__(self, peer: Peer, size: int, total: int) -> None:
         topic = f"pieces-{size}"
@@ -149,7 +149,7 @@ class Reader:
 
 
 def fetch_rows(peers: list[Peer], total: int, rounds: int) -> Iterator[list[dict[str, object]]]:
-    """For each size a row of each node; they take turns."""
+    """For each size a row of each node; the nodes take turns."""
     for size in PIECES:
         readers = [Reader(peer, size, total) for peer in peers]
         for number in range(rounds):
@@ -160,7 +160,7 @@ def fetch_rows(peers: list[Peer], total: int, rounds: int) -> Iterator[list[dict
 
 @contextlib.contextmanager
 def waiting_fetches(port: int, topic: str, offset: int, count: int) -> Iterator[None]:
-    """They ask for more than will come."""
+    """Fetches that request more than will arrive."""
     frame = fetch_frame(topic, offset, 1 << 30, min_bytes=1 << 29, wait_ms=LONG_MS)
     with contextlib.ExitStack() as stack:
         for _ in range(count):
@@ -169,7 +169,7 @@ def waiting_fetches(port: int, topic: str, offset: int, count: int) -> Iterator[
 
 
 def waiting_row(peer: Peer, count: int) -> dict[str, object]:
-    """How long acks=all takes while fetches wait on the same partition, and their memory."""
+    """The time of acks=all while fetches wait on the same partition, and their memory."""
     topic = f"waited-for-{count}"
     create_topics(peer.port, [topic])
     request = produce_request(topic, 1_000)

@@ -1,11 +1,11 @@
-"""How fast does a coordinator commit offsets and bring groups together, beside Apache Kafka 4.3.1
-in the same run?
+"""How fast does a coordinator commit offsets and complete rebalances, compared with Apache Kafka
+4.3.1 in the same run?
 
     python benchmarks/groups.py [--rounds 3] [--peers "moldau group,apache"] [--quick]
 
-Commits: connections that each commit four partitions again and again, one request at a time.
-Groups: all members of all groups join at once; it ends when every member has its assignment and a
-heartbeat that is not told to join again. Moldau syncs its coordinator's log before it answers,
+Commits: each connection repeatedly commits four partitions, one request at a time. Groups: all
+members of all groups join at once; the clock stops when every member has its assignment and a
+heartbeat that does not request a rejoin. Moldau syncs its coordinator's log before it answers,
 Apache Kafka does not. A ratio above 1 is in Moldau's favour.
 """
 
@@ -43,7 +43,7 @@ SUBSCRIPTION = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
 
 
 async def commit_rate(port: int, connections: int, commits: int) -> tuple[float, float]:
-    """Commits in a second, and the 99th percentile of their times in milliseconds."""
+    """Commits per second, and the 99th percentile of their times in milliseconds."""
     open_ones = [await Connection.open(port) for _ in range(connections)]
     took_ms: list[float] = []
 
@@ -77,7 +77,7 @@ class GroupMember:
         self._member_id = ""
 
     async def settle(self) -> None:
-        """Until it has its assignment and nobody else is on the way in."""
+        """Repeats until the member has its assignment and no other member is joining."""
         while not await self._is_settled():
             pass
 
@@ -140,7 +140,7 @@ async def settle_groups(port: int, groups: int, members: int, label: str) -> flo
     return perf_counter() - began
 
 
-# All of it
+# Both
 
 
 class Figure(NamedTuple):
@@ -150,12 +150,12 @@ class Figure(NamedTuple):
 
 
 class Size(NamedTuple):
-    """How much is measured; the smaller is for trying the script out."""
+    """The amount of work; the smaller size is for trying the script."""
 
     commits: dict[int, int]
     """By the number of connections."""
     groups: tuple[tuple[int, int], ...]
-    """How many, with how many members."""
+    """Numbers of groups, and of members in each."""
 
 
 FULL = Size({1: 500, 20: 100, 100: 40}, ((100, 10), (1, 300)))
@@ -175,7 +175,7 @@ async def measure(peer: Peer, size: Size, label: str) -> list[Figure]:
 
 
 async def warm_up(peer: Peer) -> None:
-    """The topic that groups live in is made at the first question."""
+    """The first request creates the internal topic of groups."""
     connection = await Connection.open(peer.port)
     for _ in range(DEADLINE_S * 10):
         answer = await connection.ask(FindCoordinatorRequest(coordinator_keys=["x"]))

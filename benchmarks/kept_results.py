@@ -1,4 +1,4 @@
-"""Where benchmarks keep their numbers, with what is needed to compare them later."""
+"""Stores the numbers of benchmarks, with the facts needed to compare them later."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def keep(name: str, **content: object) -> None:
 
 
 def kept(name: str) -> dict[str, Any]:
-    """What an earlier run kept; nothing if there was none."""
+    """The stored numbers of an earlier run; empty if there are none."""
     path = FOLDER / f"{name}.json"
     found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
     return found

@@ -5,9 +5,9 @@
 The ceiling of each row is the same bytes through bare system calls in the same run, with no log
 around them: pwritev (and fdatasync as often as the policy) for appending, pread
 for reading, CRC-32C over the file for recovery, open+pread+close of one file per log for opening.
-Appends are what a leader does with a producer's batch of 1 KB records: checksum, record walk,
-offsets, write, indexes. `group` syncs every 16 appends, as a flush round under load would.
-Times are the best of several rounds; the machine may be shared.
+Appends are those of a leader for a producer's batch of 1 KB records: checksum, record walk,
+offsets, write, indexes. `group` syncs every 16 appends, as a flush round under load would. Times
+are the best of several rounds, since the machine may be shared.
 """
 
 import argparse

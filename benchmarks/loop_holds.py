@@ -1,11 +1,11 @@
-"""How long does one request keep a node's event loop from everybody else? For every API, with the
-largest requests that are cheap to send.
+"""How long does one request block a node's event loop? For every API, with the largest requests
+that are cheap to send.
 
     python benchmarks/loop_holds.py [--only TEXT] [--partitions 1000]
 
 The node runs in a process of its own, in plain asyncio, where every callback of the loop is timed.
-Shown for each request: the longest callback in the processor's time, which other programs on the
-machine do not change, then by the clock; the longest garbage collection; what the callback was.
+Shown for each request: the longest callback in processor time, which other programs on the machine
+do not change, then by the clock; the longest garbage collection; the name of the callback.
 """
 
 import argparse

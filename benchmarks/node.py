@@ -3,12 +3,12 @@
     python benchmarks/node.py [start produce consume latency requests topics connections clients]
                               [--rounds 3] [--peers "moldau os,moldau group,apache"] [--quick]
 
-Both are asked the same by the same clients: Apache's own performance tools, confluent-kafka, and
-raw sockets. Moldau runs with the flush policy `os`, which is what Apache Kafka's defaults promise,
-and beside it with its own default `group`, where acks=all waits for the disk. All nodes run, and
-are measured in turns, so that a busy minute of the machine meets all alike; the median of the
-rounds counts. A ratio says how many times better Moldau is: above 1 is better, whatever the unit.
-Clients share the processors with the nodes: the node's own processor time stands beside the rates.
+Both get the same requests from the same clients: Apache's own performance tools, confluent-kafka,
+and raw sockets. Moldau runs with the flush policy `os`, the promise of Apache Kafka's defaults, and
+also with its own default `group`, where acks=all waits for the disk. All nodes run at once and are
+measured in turns, so that a busy minute of the machine affects all alike; the median of the rounds
+counts. A ratio is how many times better Moldau is: above 1 is better, for any unit. Clients share
+the processors with the nodes, so the node's own processor time is shown with the rates.
 """
 
 import argparse
@@ -40,7 +40,7 @@ PING_SECONDS = 3.0
 
 
 class Size(NamedTuple):
-    """How much is measured; the smaller is for trying the script out."""
+    """The amount of work; the smaller size is for trying the script."""
 
     records: dict[int, int]
     warm_up: int
@@ -85,11 +85,11 @@ class Row:
 
 
 Measure = Callable[[Peer, int, Size], Iterator[Figure]]
-"""One round of a question, for one node. Rounds are numbered, for topics that nobody used yet."""
+"""One round of a question, for one node. Rounds are numbered, so that each uses new topics."""
 
 
 class CpuTime:
-    """Of a node, from now on, by what it did."""
+    """Processor time of a node from now on, per unit of work."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -148,7 +148,7 @@ def measure_consume(peer: Peer, round_: int, size: Size) -> Iterator[Figure]:
 
 
 def memory_under_load(peer: Peer) -> Iterator[Figure]:
-    """A map of the log's files counts as resident, though it only shows the system's page cache."""
+    """A map of log files counts as resident, although it only shows the system's page cache."""
     yield Figure("resident memory under load", "MB", peer.rss_mb(), True)
     yield Figure("private memory under load", "MB", peer.private_mb(), True)
 

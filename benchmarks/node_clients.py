@@ -1,5 +1,5 @@
-"""What benchmarks do to a node with clients of their own process: raw sockets, where the client
-must cost next to nothing, and confluent-kafka.
+"""Clients for benchmarks of a node, in a process of their own: raw sockets, where the client must
+cost next to nothing, and confluent-kafka.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 
 
 class RawConnection:
-    """A blocking connection that sends one request after the other."""
+    """A blocking connection that sends one request at a time."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection((HOST, port), timeout=TIMEOUT_S)
@@ -105,7 +105,7 @@ def create_topics(
     per_request: int = 50,
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """With one partition each. Returns when all of them have a leader."""
+    """Creates topics with one partition each. Returns when all of them have a leader."""
     with RawConnection(port) as connection:
         for first in range(0, len(names), per_request):
             some = names[first : first + per_request]
@@ -137,7 +137,7 @@ def _wait_for_leaders(connection: RawConnection, names: list[str]) -> None:
 
 
 def produce_first_record(port: int, topic: str) -> None:
-    """Make a topic and get a record acknowledged, as soon as the node does both."""
+    """Creates a topic and gets a record acknowledged, as soon as the node does both."""
     create_topics(port, [topic])
     give_up = perf_counter() + TIMEOUT_S
     with RawConnection(port) as connection:
@@ -153,7 +153,7 @@ def produce_first_record(port: int, topic: str) -> None:
 
 
 def small_requests(port: int) -> dict[str, bytes]:
-    """Frames by what they ask for. The topic that they name is made and has a record."""
+    """Frames by description. The topic that they use exists and has a record."""
     topic = "small"
     produce_first_record(port, topic)
     fetch = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)
@@ -179,8 +179,8 @@ def small_requests(port: int) -> dict[str, bytes]:
 def request_rate(
     port: int, frame: bytes, *, connections: int, in_flight: int, seconds: float
 ) -> float:
-    """How often the request is answered in a second. Every answer must have the same size: counting
-    bytes counts answers.
+    """The number of responses per second. Every response must have the same size: then counting
+    bytes counts responses.
     """
     answered_bytes = 0
     with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
@@ -215,7 +215,7 @@ def _answer_size(connection: socket.socket, frame: bytes) -> int:
 
 @contextlib.contextmanager
 def idle_connections(port: int, count: int) -> Iterator[None]:
-    """Each was answered once."""
+    """Each connection has had one response."""
     _raise_descriptor_limit(count + SPARE_DESCRIPTORS)
     with contextlib.ExitStack() as stack:
         for _ in range(count):
@@ -275,7 +275,7 @@ def confluent_consume(bootstrap: str, topic: str, count: int) -> float:
             "group.id": f"bench-{topic}",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            # It pauses for a second when its queue is full, which only a fast node can fill.
+            # It pauses for a second when its queue is full, which only a fast node causes.
             "fetch.queue.backoff.ms": 5,
         }
     )

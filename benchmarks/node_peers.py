@@ -1,6 +1,5 @@
 """Moldau and Apache Kafka, each as one node in a process of its own, for benchmarks that measure
-both in one run. Apache Kafka's jars are taken from KAFKA_LIBS, or from where the interop suite
-fetched them.
+both in one run. Apache Kafka's jars come from KAFKA_LIBS, or from the cache of the interop suite.
 """
 
 import contextlib
@@ -73,7 +72,7 @@ class Peer(ABC):
         return os.environ | {"PYTHONPATH": str(self.source)}
 
     def start(self) -> float:
-        """Seconds until it answers its first request."""
+        """Starts it and returns the seconds until it answers its first request."""
         assert self._process is None
         log_path = self.folder / "output.log"
         with log_path.open("ab") as log:
@@ -110,14 +109,15 @@ class Peer(ABC):
         return self._running().memory_info().rss / 1e6
 
     def private_mb(self) -> float:
-        """Without files that are mapped."""
+        """Resident memory without mapped files."""
         memory = self._running().memory_info()
         return float(memory.rss - memory.shared) / 1e6
 
     def cpu_seconds(self) -> float:
-        """What the node has used since it started, in its own code and in the kernel."""
+        """Processor time since the node started, in its own code and in the kernel."""
         if sys.platform == "linux":
-            # Its clock (clock_getcpuclockid): the usual ticks of 10 ms are coarse beside a round.
+            # The process's clock (clock_getcpuclockid): ticks of 10 ms would be too coarse for a
+            # round.
             return time.clock_gettime(~self.pid << 3 | 2)
         times = self._running().cpu_times()
         return float(times.user + times.system)
@@ -152,7 +152,7 @@ class Moldau(Peer):
         self.policy = policy
 
     def format(self) -> None:
-        """It does that itself at its first start."""
+        """Moldau formats its directory automatically at its first start."""
 
     def environment(self) -> dict[str, str]:
         """Bytecode is cached, as in every installed package."""
@@ -170,8 +170,8 @@ class Moldau(Peer):
 
 class Apache(Peer):
     def __init__(self, folder: Path, policy: str = "") -> None:
-        """`synced` makes it wait for the disk at every append, as nobody runs it; it promises no
-        less then than Moldau with the policy `group`.
+        """With `synced` it waits for the disk at every append, which is not a usual configuration;
+        then its guarantees match those of Moldau with the policy `group`.
         """
         super().__init__(folder)
         self.label = f"apache {policy}".strip()

@@ -1,4 +1,4 @@
-"""Apache's own performance tools, run against a node; what they print, as numbers."""
+"""Runs Apache's own performance tools against a node and parses their numbers."""
 
 import re
 import subprocess
@@ -50,7 +50,7 @@ def produce(
 class Consumed(NamedTuple):
     records_per_second: float
     fetched_per_second: float
-    """The time of joining the group not counted."""
+    """Without the time of joining the group."""
 
 
 def consume(bootstrap: str, topic: str, count: int) -> Consumed:

@@ -2,8 +2,9 @@
 
     python benchmarks/protocol_codec.py
 
-Every peer reads the same bytes (checked to be equal after a round trip) and writes what it read.
-Each number is processor time, the best of many short rounds that alternate between the libraries.
+Every peer reads the same bytes (checked to be equal after a round trip) and writes the message it
+has read. Each number is processor time, the best of many short rounds that alternate between the
+libraries.
 """
 
 import argparse

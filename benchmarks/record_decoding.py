@@ -177,10 +177,10 @@ def best_rates(calls: dict[str, Callable[[], int]], expected: int) -> dict[str, 
 
 
 def confluent_rate(records: list[Record], codec: Compression) -> float:
-    """Consumed and visited a second, from the first records to the last: what comes before is
-    joining and waiting, not decoding.
+    """Records consumed and visited per second, from the first records to the last: the time before
+    is spent on joining and waiting, not on decoding.
     """
-    # The clients say at start that they use a mock cluster; 0 is emergencies only.
+    # The clients log at start that they use a mock cluster; level 0 is for emergencies only.
     quiet = {"log_level": 0}
     consumer = Consumer({
         **quiet, "test.mock.num.brokers": 1, "bootstrap.servers": "mock", "group.id": "bench",

@@ -1,5 +1,5 @@
-"""Clients that misbehave, one function each: what `fairness.py` measures others beside. Each gets a
-port and the time at which it stops; none sends more than its loop says.
+"""Misbehaving clients, one function each, for `fairness.py`. Each gets a port and a deadline; none
+sends more than its loop shows.
 """
 
 import contextlib
@@ -81,7 +81,7 @@ DESCRIPTORS = 8_192
 FRAME_BYTES = 100_000_000
 PIPELINED_BYTES = 4_000_000
 BIG_BATCH_RECORDS = 1_000_000
-# Retention leaves it alone.
+# Recent, so that retention keeps it.
 NOW_MS = int(datetime.now(UTC).timestamp() * 1000)
 
 
@@ -94,13 +94,13 @@ class Deadline:
         return max(self._at - perf_counter(), 0.0)
 
     def wait(self) -> None:
-        """Until the end, doing nothing."""
+        """Waits idly until the deadline."""
         while self.left:
             select.select([], [], [], self.left)
 
 
 def send_and_drop(port: int, frames: bytes, deadline: Deadline) -> None:
-    """Send the same bytes as fast as they are taken, and throw away what is answered."""
+    """Send the same bytes as fast as they are accepted, and discard the responses."""
     with connected(port) as connection:
         connection.setblocking(False)
         view = memoryview(frames)
@@ -116,7 +116,9 @@ def send_and_drop(port: int, frames: bytes, deadline: Deadline) -> None:
 
 
 def one_after_the_other(port: int, frame: bytes, deadline: Deadline) -> None:
-    """Ask, wait for the whole answer, ask again. A node may hang up: then over a new connection."""
+    """Send, wait for the whole response, repeat. If the node closes the connection, open
+    a new one.
+    """
     while deadline.left:
         with contextlib.suppress(OSError), connected(port) as connection:
             connection.settimeout(max(deadline.left, 0.01))
@@ -144,7 +146,7 @@ def connected(port: int) -> Iterator[socket.socket]:
         yield connection
 
 
-# What must be there first
+# Preparations
 
 
 def prepare(port: int) -> None:
@@ -156,7 +158,7 @@ def prepare(port: int) -> None:
 
 
 def _prepare_group(connection: RawConnection) -> None:
-    """With a thousand offsets."""
+    """A group with a thousand offsets."""
     find = FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
     for _ in range(600):
         found = connection.ask(find, FIND_COORDINATOR_VERSION, FindCoordinatorResponse)
@@ -244,7 +246,7 @@ def answers_never_read(port: int, deadline: Deadline) -> None:
         deadline.wait()
 
 
-# The same thing named again and again
+# The same name repeated many times
 
 
 def one_topic_described_often(port: int, deadline: Deadline) -> None:
@@ -273,7 +275,7 @@ def many_half_frames(port: int, deadline: Deadline) -> None:
 
 
 def large_half_frames(port: int, deadline: Deadline) -> None:
-    """Sixty at once, each as far as the node lets it come, up to 90 of 100 MB."""
+    """Sixty at once, each with as many bytes as the node accepts, up to 90 of 100 MB."""
     piece = memoryview(bytes(1 << 20))
     with contextlib.ExitStack() as stack:
         left: dict[socket.socket, int] = {}
@@ -310,7 +312,7 @@ def _fetch_frame(
 
 
 def fetches_that_wait_with_data(port: int, deadline: Deadline) -> None:
-    """Each could have 16 MB, and asks for more than there is."""
+    """Each could get 16 MB, and requests more than there is."""
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=2**31 - 1)
     _wait_with(port, _fetch_frame([partition], min_bytes=2**31 - 1), 200, deadline)
 
@@ -329,7 +331,7 @@ def _wait_with(port: int, frame: bytes, count: int, deadline: Deadline) -> None:
         deadline.wait()
 
 
-# Requests that are long to serve
+# Requests that take long to serve
 
 
 def commits_kept_for_ever(port: int, deadline: Deadline) -> None:
@@ -384,7 +386,7 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case("nobody", lambda _port, deadline: deadline.wait()),
+    Case("no rude client", lambda _port, deadline: deadline.wait()),
     Case("small requests, pipelined", pipelined_small_requests),
     Case("records with acks=0, pipelined", pipelined_records(0, 100)),
     Case("records with acks=1, pipelined", pipelined_records(1, 100)),
@@ -410,7 +412,7 @@ CASES = [
 
 
 def run(name: str, port: int, seconds: float) -> None:
-    """In a process of its own."""
+    """Runs the case in a process of its own."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(DESCRIPTORS, hard), hard))
     rude = next(case.rude for case in CASES if case.name == name)

@@ -1,11 +1,12 @@
-"""How fast is the source and sink `moldau` beside Spark's own JVM connector: same Spark, same data,
-same broker, in one run? And how much memory do the driver and its workers take for a long backlog?
+"""How fast are the source and the sink `moldau` compared with Spark's own JVM connector, with the
+same Spark, data and broker, in one run? And how much memory do the driver and its workers need for
+a long backlog?
 
     python benchmarks/spark.py [--quick] [--rows 2000000] [--rounds 3] [--backlog 10000000]
                                [--few-batches 50] [--peers "moldau group,apache"] [--note TEXT]
 
-Both run on PySpark 4.2, the newest that has the connector's jars, which are fetched as the interop
-suite fetches them. Records have 8-byte keys and 100-byte values, in four partitions.
+Both run on PySpark 4.2, the newest version with the connector's jars, which are fetched as in the
+interop suite. Records have 8-byte keys and 100-byte values, in four partitions.
 """
 
 import argparse
@@ -44,7 +45,7 @@ NEEDED = ("pyspark==4.2.0", "pyarrow==26.0.1", "pandas==2.3.3", "crc32c", "cramj
 FETCH_TIMEOUT_S = 900.0
 RUN_TIMEOUT_S = 3600
 LOOK_S = 0.05
-# How many times the speed of the JVM connector is wanted.
+# The aim, as a multiple of the JVM connector's speed.
 AIMS = {
     "read 7 columns, cold": 3.0,
     "read 7 columns": 2.0,
@@ -62,7 +63,9 @@ COST = "processor s per M rows"
 
 
 def environment() -> Path:
-    """A Python with PySpark 4.2 and what Moldau needs; Moldau itself comes from the clone."""
+    """A Python with PySpark 4.2 and the dependencies of Moldau; Moldau itself comes from
+    the clone.
+    """
 
     def build(folder: Path) -> None:
         make = [sys.executable, "-m", "venv", str(folder)]
@@ -83,7 +86,7 @@ def fill(bootstrap: str, topic: str, rows: int) -> None:
 
 
 class Memory(threading.Thread):
-    """The most that Spark's processes took, seen from outside."""
+    """The largest memory of Spark's processes, measured from outside."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -116,7 +119,7 @@ class Memory(threading.Thread):
 def measure(peer: Peer, orders: dict[str, Any], *, sees_memory: bool = False) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         is_kafka = orders["format"] == "kafka"
-        told = {
+        arguments = {
             "jars": ",".join(map(str, sparks_connector(CACHE).jars)) if is_kafka else "",
             "address": peer.bootstrap,
             "few per batch": FEW_PER_BATCH,
@@ -124,10 +127,10 @@ def measure(peer: Peer, orders: dict[str, Any], *, sees_memory: bool = False) ->
             **orders,
         }
         variables = {"PYTHONPATH": str(ROOT / "src"), "SPARK_LOCAL_IP": "127.0.0.1"}
-        # Bytecode is there, as of every installed package.
+        # Bytecode is cached, as for every installed package.
         known = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         job = subprocess.Popen(
-            [environment(), JOB, json.dumps(told)],
+            [environment(), JOB, json.dumps(arguments)],
             env=known | variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -148,7 +151,7 @@ def measure(peer: Peer, orders: dict[str, Any], *, sees_memory: bool = False) ->
 
 
 def processor_s(pid: int) -> float:
-    """Of a process and all below it, with those that have ended."""
+    """Processor time of a process and all its descendants, including ended ones."""
     root = psutil.Process(pid)
     sum_s = 0.0
     for process in [root, *root.children(recursive=True)]:
@@ -157,8 +160,8 @@ def processor_s(pid: int) -> float:
     return sum_s
 
 
-def read_answers(job: "subprocess.Popen[str]", who: str) -> dict[str, Any]:
-    """What the job measured; its parts are shown as they come."""
+def read_answers(job: "subprocess.Popen[str]", label: str) -> dict[str, Any]:
+    """The job's measurements; its parts are shown as they arrive."""
     assert job.stdin is not None
     assert job.stdout is not None
     assert job.stderr is not None
@@ -175,7 +178,7 @@ def read_answers(job: "subprocess.Popen[str]", who: str) -> dict[str, Any]:
             job.stdin.write(f"{processor_s(job.pid)}\n")
             job.stdin.flush()
         if line.startswith("PART "):
-            sys.stdout.write(f"  {who}: {line.removeprefix('PART ')}")
+            sys.stdout.write(f"  {label}: {line.removeprefix('PART ')}")
             sys.stdout.flush()
         if line.startswith("MEASURED "):
             found = json.loads(line.removeprefix("MEASURED "))
@@ -183,12 +186,12 @@ def read_answers(job: "subprocess.Popen[str]", who: str) -> dict[str, Any]:
     late.cancel()
     drain.join()
     if code or not found:
-        raise SystemExit(f"{who}: {''.join(errors)[-4000:]}")
+        raise SystemExit(f"{label}: {''.join(errors)[-4000:]}")
     return found
 
 
 class Ratio(NamedTuple):
-    """How many times as fast; above 1 is faster."""
+    """The factor in speed; above 1 is faster."""
 
     by_clock: float
     by_processor: float
@@ -223,7 +226,7 @@ def compare(peer: Peer, options: argparse.Namespace) -> dict[str, Any]:
     fill(peer.bootstrap, "from", options.rows)
     fill(peer.bootstrap, "few", FEW_PER_BATCH * options.few_batches)
     found: dict[str, Any] = {}
-    # Of the machine, with what else runs on it: before, between and after.
+    # Load of the machine, including other programs: before, in between and after.
     loads = [round(os.getloadavg()[0], 1)]
     for kind in ("kafka", "moldau"):
         orders = {
@@ -281,14 +284,14 @@ def main() -> None:
     results: dict[str, Any] = {}
     memory: dict[str, Any] = {}
     began = time.perf_counter()
-    # One after the other: each has the machine for itself.
+    # One at a time: each has the machine for itself.
     for label in options.peers.split(","):
         with running_peers([label]) as (peer,):
             results[peer.label] = compare(peer, options)
             if options.backlog and not memory:
                 memory = {peer.label: backlogs(peer, options)}
         if not options.quick:
-            # Whoever stops it here has that much.
+            # Saved after each peer, so that an interrupted run keeps its results.
             note = {"rows": options.rows, "rounds": options.rounds, "note": options.note}
             keep("spark", **note, brokers=results, backlog=memory)
     print(f"took {time.perf_counter() - began:.0f} s")

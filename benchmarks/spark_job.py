@@ -1,5 +1,5 @@
-"""One of the two connectors at work, run by a Spark of its own: prints what it measured as JSON,
-and a line for each part that is done. How much processor time was used, whoever started it tells.
+"""Runs one of the two connectors in a Spark of its own: prints its measurements as JSON, and a line
+for each part that is done. The parent process measures the processor time.
 """
 
 import json
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 STREAM_BATCHES = 10
-# They start processes, and Java compiles for each query anew what it runs often.
+# The first ones start processes, and Java compiles frequently run code for each query.
 WARM_BATCHES = 4
 LOOK_S = 0.1
 RATE = "M rows/s"
@@ -28,10 +28,11 @@ COLUMNS = {
 
 class Speed(NamedTuple):
     rate: float
-    """Millions of rows in a second."""
+    """Millions of rows per second."""
     cost_s: float
-    """Processor time of all of Spark's processes for a million rows: what is left to compare when
-    others use the machine too."""
+    """Processor time of all of Spark's processes for a million rows, which is comparable even if
+    other programs use the machine too.
+    """
 
 
 def best(tries: list[Speed]) -> dict[str, float]:
@@ -42,7 +43,7 @@ def best(tries: list[Speed]) -> dict[str, float]:
 
 
 def with_rows(query: StreamingQuery) -> list[Any]:
-    """What Spark says of the micro-batches that had something to do."""
+    """Spark's progress reports of the micro-batches that had rows."""
     return [one for one in query.recentProgress if one["numInputRows"]]
 
 
@@ -62,7 +63,7 @@ class Work:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": "4",
-            # A busy machine takes its time to start Python.
+            # A busy machine takes long to start Python.
             "spark.python.authenticate.socketTimeout": "120s",
             # As `moldau pipeline run` sets it.
             "spark.sql.streaming.checkpointFileManagerClass": (
@@ -99,7 +100,7 @@ class Work:
         return Speed(self.rows / took_s / 1e6, (processor_s() - before_s) / self.rows * 1e6)
 
     def read(self, columns: str | None) -> Speed:
-        # What `load` asks Spark's processes belongs to a read.
+        # The requests of `load` to Spark's processes belong to a read.
         return self.rate(
             lambda: self.reading(columns).write.format("noop").mode("overwrite").save()
         )
@@ -122,7 +123,7 @@ class Work:
     def start(
         self, name: str, topic: str, rows_per_batch: int | None, sink: Any = None
     ) -> StreamingQuery:
-        """Topic to topic in micro-batches, until all that is there is copied."""
+        """Copies topic to topic in micro-batches, until all records are copied."""
         name = name.replace(",", "").replace(" ", "-")
         checkpoint = f"{self.orders['folder']}/{name}"
         rows = self.streaming(topic, rows_per_batch)
@@ -145,7 +146,7 @@ class Work:
         query.awaitTermination()
         cost_s = processor_s() - before_s
         found = with_rows(query)
-        # Of few rows nothing may be left.
+        # With few rows no batch may be left.
         found = found[min(warm, len(found) - 1) :]
         rows = sum(one["numInputRows"] for one in found)
         took_ms = sum(one["durationMs"]["triggerExecution"] for one in found)
@@ -178,7 +179,7 @@ class Work:
 
         return ExactlyOnceSink(name, checkpoint, self.options(topic=self.orders["target"]))
 
-    # What is asked for.
+    # The measurements
 
     def speed(self) -> dict[str, Any]:
         rounds = int(self.orders["rounds"])
@@ -204,7 +205,7 @@ class Work:
             sinks["stream, at least once by foreachBatch"] = self.at_least_once
             sinks["stream, exactly once"] = self.exactly_once
         tries: dict[str, list[Speed]] = {label: [] for label in sinks}
-        # In turn: what else the machine does meets all of them.
+        # In turns, so that other load on the machine affects all of them.
         for number in range(rounds):
             for label, sink in sinks.items():
                 tries[label].append(self.throughput(f"{label}-{number}", sink))
@@ -215,7 +216,7 @@ class Work:
         return found
 
     def backlog(self) -> dict[str, Any]:
-        """All that is there at once: read, and copied exactly once in one micro-batch."""
+        """All rows at once: read, and copied exactly once in one micro-batch."""
         read = self.read(None)
         topic = self.orders["topic"]
         copied = self.rate(

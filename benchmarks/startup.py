@@ -1,6 +1,6 @@
-"""What our own modules add to a server's start: time and memory over a bare Python with the
-libraries that a server uses. Aim: less than 60 ms and 15 MB. Bytecode is cached, as it is in every
-installed package; the least of many runs counts, because other work on the machine only adds.
+"""The time and memory that our own modules add to a server's start, over a bare Python with the
+libraries that a server uses. Aim: less than 60 ms and 15 MB. Bytecode is cached, as in every
+installed package; the least of many runs counts, because other load on the machine only adds.
 """
 
 import os
@@ -38,7 +38,7 @@ def measure_once(code: str, environment: dict[str, str]) -> tuple[float, float]:
 
 
 def measure_all(cases: dict[str, str]) -> dict[str, tuple[float, float]]:
-    """In turns, so that a busy minute of the machine meets all cases alike."""
+    """In turns, so that a busy minute of the machine affects all cases alike."""
     environment = dict(os.environ)
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}

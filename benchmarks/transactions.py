@@ -1,13 +1,13 @@
-"""How fast are transactions, beside Apache Kafka 4.3.1 in the same run?
+"""How fast are transactions, compared with Apache Kafka 4.3.1 in the same run?
 
     python benchmarks/transactions.py [--rounds 3] [--quick]
                                       [--peers "moldau os,moldau group,apache,apache synced"]
 
-A transaction is one batch of 1, 10 or 100 records of 100 bytes and its commit. `wire` speaks the
+A transaction is one batch of 1, 10 or 100 records of 100 bytes and its commit. `wire` uses the
 newest protocol (transaction.version 2) over raw connections, so that the client costs next to
-nothing; `confluent-kafka` speaks the older one, as librdkafka does. A commit's time is what the
-client waits for EndTxn. Moldau syncs the transaction's decision before it answers, and with the
-policy `group` the records too; Apache Kafka does neither, `apache synced` both: compare that with
+nothing; `confluent-kafka` uses the older one, as librdkafka does. A commit's time is the client's
+wait for EndTxn. Moldau syncs the transaction's decision before it answers, and with the policy
+`group` the records too; Apache Kafka syncs neither, `apache synced` both: compare that with
 `group`. A ratio above 1 is in Moldau's favour.
 """
 
@@ -51,7 +51,7 @@ UNDER_WAY = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 }
-"""What a client tries again over."""
+"""Errors after which a client retries."""
 
 
 class Figure(NamedTuple):
@@ -62,10 +62,10 @@ class Figure(NamedTuple):
 
 
 class Size(NamedTuple):
-    """How much is measured; the smaller is for trying the script out."""
+    """The amount of work; the smaller size is for trying the script."""
 
     transactions: dict[int, int]
-    """By the records in each."""
+    """By the number of records in each."""
     producers: tuple[int, ...] = (1, 10)
 
 
@@ -139,7 +139,7 @@ class TransactionalProducer:
 
 
 async def _must_try_again(code: int) -> bool:
-    """After a pause."""
+    """Pauses before a retry."""
     if not code:
         return False
     if code not in UNDER_WAY:
@@ -151,7 +151,7 @@ async def _must_try_again(code: int) -> bool:
 async def over_the_wire(
     peer: Peer, label: str, producers: int, records: int, count: int
 ) -> tuple[float, list[float]]:
-    """Transactions in a second, and what each commit took."""
+    """Transactions per second, and the time of each commit."""
     made = []
     for number in range(producers):
         connection = await Connection.open(peer.port)
@@ -171,7 +171,7 @@ async def over_the_wire(
 
 
 def through_librdkafka(peer: Peer, label: str, records: int, count: int) -> float:
-    """Transactions in a second."""
+    """Transactions per second."""
     producer = Producer(
         {"bootstrap.servers": peer.bootstrap, "transactional.id": label, "linger.ms": 0}
     )
@@ -206,7 +206,7 @@ def measure(peer: Peer, size: Size, label: str) -> Iterator[Figure]:
 
 
 async def warm_up(peer: Peer) -> None:
-    """The topic that transactions live in is made at the first question."""
+    """The first request creates the internal topic of transactions."""
     connection = await Connection.open(peer.port)
     request = FindCoordinatorRequest(key_type=TRANSACTION_COORDINATOR, coordinator_keys=["x"])
     async with asyncio.timeout(DEADLINE_S):

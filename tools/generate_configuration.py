@@ -1,5 +1,5 @@
 """Writes docs/reference/configuration.md and client-configuration.md from the declarations of the
-settings. `--check` changes nothing and fails if what is checked in is out of date.
+settings. `--check` changes nothing and fails if the checked-in files are out of date.
 """
 
 import argparse
@@ -24,7 +24,7 @@ CLIENT_PAGE = PAGE.with_name("client-configuration.md")
 
 CLIENT_THEMES = {
     "ConnectionSettings": "Connections",
-    "PatienceSettings": "Waiting and trying again",
+    "PatienceSettings": "Waiting and retrying",
     "MetricsSettings": "Metrics",
     "ClientTlsSettings": "TLS",
     "ClientSaslSettings": "SASL",
@@ -67,8 +67,8 @@ and `Producer("localhost:9092", linger_ms=20)` mean the same. Values are Python'
 property file. A name that is not known, a value that is not allowed, or a setting that is given in
 both ways is a `ConfigError`, which says what to write instead.
 
-**A setting without a mark under *effect* is accepted and checked, but nothing obeys it.** Who gives
-one is told so by a warning in the log.
+**A setting without a mark under *effect* is accepted and checked, but has no effect.** A client
+that is given one logs a warning.
 """
 
 

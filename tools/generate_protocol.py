@@ -1,5 +1,5 @@
 """Writes src/moldau/protocol/{error_codes,api_keys,enums}.py, messages/ and log_records/ from the
-facts in protocol/. `--check` changes nothing and fails if what is checked in is out of date.
+facts in protocol/. `--check` changes nothing and fails if the checked-in files are out of date.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The package as a user gets it: with and without a C compiler."""
+"""The package as users install it: with and without a C compiler."""
 
 import os
 import shutil
@@ -52,7 +52,7 @@ def installed_without_compiler(tmp_path_factory: pytest.TempPathFactory) -> Path
 def run_python(
     code: str, site: Path | None = None, **extra: str
 ) -> subprocess.CompletedProcess[str]:
-    # This suite may have chosen the twins for itself.
+    # This suite may have selected the twins for its own process.
     environment = {k: v for k, v in os.environ.items() if k != "MOLDAU_PURE_PYTHON"}
     if site is not None:
         # With -P, this puts the fresh install before the editable one.
@@ -67,8 +67,8 @@ def run_python(
     )
 
 
-def test_where_a_compiler_is_the_loops_are_compiled() -> None:
-    """Or all other tests would pass on the twins, whether the loops compile or not."""
+def test_the_loops_are_compiled_where_there_is_a_compiler() -> None:
+    """Otherwise all other tests would pass on the twins, whether the loops compile or not."""
     headers = Path(sysconfig.get_path("include")) / "Python.h"
     if shutil.which("cc") is None or not headers.exists():
         pytest.skip("no C compiler with Python's headers: all tests run on the Python twins")
@@ -76,7 +76,7 @@ def test_where_a_compiler_is_the_loops_are_compiled() -> None:
     assert finished.stdout.split() == ["True", "b'v'"], finished.stderr
 
 
-def test_without_a_compiler_it_installs_works_on_the_twins_and_says_so_once(
+def test_without_a_compiler_the_package_runs_on_the_twins_and_warns_once(
     installed_without_compiler: Path,
 ) -> None:
     assert not list(installed_without_compiler.rglob("*.so"))
@@ -85,7 +85,7 @@ def test_without_a_compiler_it_installs_works_on_the_twins_and_says_so_once(
     assert finished.stderr.count("without its compiled loops") == 1
 
 
-def test_asking_for_the_twins_is_silent(installed_without_compiler: Path) -> None:
+def test_requesting_the_twins_gives_no_warning(installed_without_compiler: Path) -> None:
     finished = run_python(USE_IT, installed_without_compiler, MOLDAU_PURE_PYTHON="1")
     assert finished.stdout.split() == ["False", "b'v'"]
     assert finished.stderr == ""
@@ -107,8 +107,8 @@ def test_the_package_is_typed(installed_without_compiler: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
-def test_an_environment_that_was_left_without_pip_is_made_again(tmp_path: Path) -> None:
-    """As Debian leaves it before python3-venv is installed."""
+def test_an_environment_without_pip_is_recreated(tmp_path: Path) -> None:
+    """Debian leaves such an environment if python3-venv is not installed."""
     shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / "requirements").mkdir()
     for name in ("pyproject.toml", "setup.py", "requirements/dev.txt"):
@@ -117,14 +117,14 @@ def test_an_environment_that_was_left_without_pip_is_made_again(tmp_path: Path) 
     without_pip.parent.mkdir(parents=True)
     without_pip.write_text("#!/bin/sh\nexit 1\n")
     maker = tmp_path / "maker"
-    # As the module venv: pip is there when it is done.
+    # Like the module venv: pip exists when it is done.
     maker.write_text('#!/bin/sh\necho "$@" > made\nprintf "#!/bin/sh\\n" > .venv/bin/python\n')
     for script in (without_pip, maker):
         script.chmod(0o755)
     command = ["make", "--silent", "setup", f"PYTHON={maker}"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
     assert (tmp_path / "made").read_text() == "-m venv .venv\n"
-    # Not once more for one that is whole.
+    # An intact environment is not recreated.
     (tmp_path / "made").unlink()
     (tmp_path / ".venv" / ".installed").unlink()
     subprocess.run(command, cwd=tmp_path, check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""Every setting that the reference calls effective was seen to work by a test."""
+"""For every setting that the reference calls effective, a test has seen the effect."""
 
 import importlib
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ UNPROVEN: dict[Proof, str] = {}
 
 
 def needed() -> set[Proof]:
-    """At the start for all; while the node runs for those that Kafka lets change then."""
+    """At the start for all; at run time for those that Kafka lets change then."""
     proofs = set()
     for owner, declared in DECLARED.items():
         for name, setting in declared.items():

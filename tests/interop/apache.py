@@ -1,6 +1,8 @@
-"""Apache Kafka 4.3.1 as an oracle: its jars, fetched by name with Maven, and one JVM that answers.
+"""Apache Kafka 4.3.1 as an oracle: its jars, fetched by name with Maven, and one JVM that serves
+queries.
 
-Nothing here knows Moldau. What is fetched or compiled lives in the clone's git-ignored `.interop/`.
+Nothing here depends on Moldau. Fetched and compiled files are in the clone's git-ignored
+`.interop/`.
 """
 
 import hashlib
@@ -28,16 +30,16 @@ ANSWER_TIMEOUT_S = 120
 TOOL_TIMEOUT_S = 100.0
 STOP_TIMEOUT_S = 20
 
-# Short-lived and small JVMs: the first compiler tier and the serial collector start fastest.
+# Small, short-lived JVMs: the first compiler tier and the serial collector start fastest.
 SMALL_JVM = ("-Xmx512M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 class ApacheUnavailableError(Exception):
-    """The machine lacks a toolchain or the jars cannot be had; the message says which."""
+    """The machine lacks a toolchain, or the jars cannot be fetched; the message names the cause."""
 
 
 class ApacheRefusedError(Exception):
-    """Apache's code threw: `kind` is the Java class, the rest its message."""
+    """Apache's code threw an exception: `kind` is the Java class, the rest its message."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(f"{kind}: {detail}")
@@ -46,7 +48,7 @@ class ApacheRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """What a command line tool printed and how it ended."""
+    """The output and the exit status of a command line tool."""
 
     status: int
     output: str
@@ -55,7 +57,7 @@ class ToolRun:
 
 @dataclass(frozen=True, slots=True)
 class ReadAnswer:
-    """What Apache made of some bytes: its view, what it writes back, how much it left unread."""
+    """Apache's result for some bytes: its view, its re-encoding, and the number of unread bytes."""
 
     view: bytes
     rewritten: bytes
@@ -71,7 +73,9 @@ def require_tool(name: str) -> str:
 
 
 def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
-    """A folder of the cache: under its final name it is complete, so it is made elsewhere first."""
+    """A folder of the cache: under its final name it is complete, so it is built
+    elsewhere first.
+    """
     if folder.is_dir():
         return folder
     partial = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
@@ -80,7 +84,7 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
         make(partial)
         partial.replace(folder)
     except OSError:
-        # Another run may have made the same first; its result is as good.
+        # Another run may have built it first; that result is as good.
         if not folder.is_dir():
             raise
     finally:
@@ -89,7 +93,7 @@ def made_once(folder: Path, make: Callable[[Path], None]) -> Path:
 
 
 def digest_of(*files: Path) -> str:
-    """Names what was made from the files."""
+    """A name for everything built from these files."""
     content = b"".join(file.read_bytes() for file in files)
     return hashlib.sha256(content).hexdigest()[:16]
 
@@ -97,7 +101,9 @@ def digest_of(*files: Path) -> str:
 def run_step(
     command: Sequence[str], what: str, *, timeout_s: float, folder: Path | None = None
 ) -> str:
-    """One step of fetching or building: what it printed. A failure makes the peer unavailable."""
+    """Runs one step of fetching or building and returns its output. A failure makes the peer
+    unavailable.
+    """
     try:
         run = subprocess.run(
             command, cwd=folder, check=True, capture_output=True, text=True, timeout=timeout_s
@@ -135,7 +141,7 @@ def oracle_classes(cache: Path, jar_folder: Path) -> Path:
 
 
 class ApacheOracle:
-    """One JVM with Apache's classes; asked over its standard input, one question at a time."""
+    """One JVM with Apache's classes; queried over its standard input, one query at a time."""
 
     def __init__(self, cache: Path) -> None:
         self.jar_folder = jars(cache)
@@ -156,7 +162,7 @@ class ApacheOracle:
         self.close()
 
     def close(self) -> None:
-        """End the JVM: it leaves when its input ends, and is killed if it does not."""
+        """End the JVM: it exits at the end of its input, and is killed if it does not."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -199,7 +205,9 @@ class ApacheOracle:
         stdin: bytes = b"",
         limit_s: float = TOOL_TIMEOUT_S,
     ) -> ToolRun:
-        """Run a command line tool inside the JVM, exit calls included; status 124 if given up."""
+        """Run a command line tool inside the JVM, including exit calls; status 124 after
+        a timeout.
+        """
         parts = [main_class.encode(), stdin, b"%d" % (limit_s * 1000)]
         parts += [argument.encode() for argument in arguments]
         status, output, errors = self._ask(b"X", *parts)
@@ -226,7 +234,7 @@ class ApacheOracle:
         assert self._process.stdout is not None
         received = bytearray()
         while len(received) < size:
-            # The pipe is read without Python's buffer, so that a silent JVM is noticed.
+            # The pipe is read without Python's buffer, so that a silent JVM is detected.
             ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_TIMEOUT_S)
             if not ready:
                 raise TimeoutError(f"the oracle was silent for {ANSWER_TIMEOUT_S} s")

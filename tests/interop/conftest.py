@@ -1,4 +1,4 @@
-"""One oracle JVM and one cluster per run; a missing toolchain skips the suite with a reason, but
+"""One oracle JVM and one cluster per run. A missing toolchain skips the suite with a reason, but
 fails it in CI.
 """
 
@@ -32,7 +32,7 @@ def shared_cluster(
 
 @pytest.fixture
 def apache_cluster(shared_cluster: LiveCluster) -> Iterator[LiveCluster]:
-    """Three brokers, whole before every test; tests keep apart by the names of their topics."""
+    """Three brokers, all in sync before every test; tests use separate topics."""
     shared_cluster.heal()
     yield shared_cluster
     shared_cluster.heal()

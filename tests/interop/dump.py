@@ -1,4 +1,4 @@
-"""Apache's DumpLogSegments as a judge of files: what it prints, read into values and faults."""
+"""Apache's DumpLogSegments as a judge of files: its output, parsed into values and faults."""
 
 import re
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from interop.apache import ApacheOracle
 TOOL = "org.apache.kafka.tools.DumpLogSegments"
 BATCH_LINE = re.compile(r"baseOffset: (?P<base>\d+) lastOffset: (?P<last>\d+) ")
 FIELD = re.compile(r"(\w+): (\S+)")
-# The tool compares the first record of every file with offset -1 and calls that a gap.
+# The tool compares the first record of every file with offset -1 and reports a gap there.
 GAP = re.compile(r"  (-?\d+) is followed by (\d+)")
 HARMLESS = re.compile(r"Non-consecutive offsets in |  -1 is followed by \d+$")
 
 
 @dataclass(frozen=True, slots=True)
 class Dumped:
-    """A file's batches and records as the tool printed them: field names to printed values."""
+    """A file's batches and records as printed by the tool: field names to printed values."""
 
     batches: list[dict[str, str]]
     records: list[dict[str, str]]
@@ -36,7 +36,7 @@ def dump(apache: ApacheOracle, *files: Path, options: Sequence[str] = ()) -> Dum
 
 
 def faults(apache: ApacheOracle, folder: Path, *, gaps_allowed: bool = False) -> list[str]:
-    """All that the tool finds wrong in a partition's directory: content, indexes, snapshots."""
+    """All faults that the tool finds in a partition's directory: content, indexes, snapshots."""
     content = sorted(
         path for path in folder.iterdir() if path.suffix in {".log", ".txnindex", ".snapshot"}
     )
@@ -52,7 +52,7 @@ def faults(apache: ApacheOracle, folder: Path, *, gaps_allowed: bool = False) ->
 def content_faults(
     apache: ApacheOracle, files: list[Path], *, gaps_allowed: bool = False
 ) -> list[str]:
-    """What is wrong in segments, aborted-transaction indexes and producer snapshots."""
+    """Faults in segments, transaction indexes and producer snapshots."""
     run = apache.run_tool(TOOL, "--deep-iteration", "--files", ",".join(map(str, files)))
     found = [] if run.status == 0 else [f"status {run.status}"]
     found += [

@@ -1,4 +1,4 @@
-"""The protocol facts as this suite reads them: its own small reader, so that a mistake in the
+"""The protocol facts as this suite reads them: with its own small reader, so that a mistake in the
 generator cannot hide itself here."""
 
 import base64
@@ -13,7 +13,7 @@ from interop.apache import ROOT
 
 from moldau.protocol.wire.schema import Struct as OurStruct
 
-# Gone since Apache Kafka 4.0: the facts keep their numbers, no version is valid.
+# Removed in Apache Kafka 4.0: the facts keep their numbers, but no version is valid.
 WITHOUT_VERSIONS = frozenset(
     f"{name}{side}"
     for name in ("LeaderAndIsr", "StopReplica", "UpdateMetadata", "ControlledShutdown")
@@ -63,7 +63,7 @@ class Field:
         return self.name[0].lower() + self.name[1:]
 
     def default_value(self) -> Any:
-        """The value that reading leaves where a version lacks the field."""
+        """The value after reading a version that lacks the field."""
         if self.default == "null":
             return None
         if self.is_array:
@@ -82,7 +82,7 @@ class Field:
 
 
 class _StructDefault:
-    """Stands for a structure whose fields are all at their defaults."""
+    """Represents a structure whose fields are all at their defaults."""
 
 
 STRUCT_DEFAULT = _StructDefault()
@@ -131,7 +131,7 @@ def _field(row: dict[str, Any], common: dict[str, Any]) -> Field:
 
 @cache
 def all_messages() -> tuple[MessageFacts, ...]:
-    """Every row of protocol/messages.json, those without versions included."""
+    """Every row of protocol/messages.json, including those without versions."""
     rows = json.loads((ROOT / "protocol" / "messages.json").read_text(encoding="utf-8"))
     messages = []
     for row in rows:
@@ -154,7 +154,7 @@ def live_messages() -> tuple[MessageFacts, ...]:
 
 
 def attribute_of(owner: type[OurStruct], field_name: str) -> str:
-    """The attribute of one of our classes that holds a field: the same letters in snake case."""
+    """The attribute of one of our classes for a field: the same letters in snake case."""
     letters = field_name.lower()
     for row in owner.FIELDS:
         if row[0].replace("_", "") == letters:
@@ -165,8 +165,8 @@ def attribute_of(owner: type[OurStruct], field_name: str) -> str:
 def json_view(struct: Struct, message: Any, version: int, *, for_writing: bool) -> dict[str, Any]:
     """Our object as Apache's converters would print it.
 
-    For writing, fields at their defaults are spelled out, also those which the version lacks if
-    JSON can carry them: then Apache must agree that they are defaults, or the bytes differ.
+    For writing, fields at their defaults are included, even those that the version lacks if JSON
+    can represent them: then Apache must agree that they are defaults, or the bytes differ.
     """
     view: dict[str, Any] = {}
     for each in struct.fields:

@@ -1,8 +1,8 @@
 """The scenarios of groups (see core/groups/scenario.py) over the wire, with a live node of either
-kind. Each client has a connection of its own; after the dashes stand those that are heard of.
+kind. Each client has a connection of its own; after the dashes are the responses that are received.
 
 Here also:  z lists  |  z describes g  |  z deletes g  |  a drops t-0   and v= with most actions.
-Names of groups are made fresh for each conversation; topics are what the node has.
+Group names are unique for each conversation; topics are those of the node.
 """
 
 import threading
@@ -46,7 +46,7 @@ AT_ONCE_S = 0.4
 
 
 class WireBench:
-    """Sends what the scenario's bench would decide on; answers are read when somebody asks."""
+    """Sends the requests of the scenario's bench; responses are read on demand."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -56,7 +56,7 @@ class WireBench:
         self.answers: list[tuple[Ticket, Any]] = []
 
     def close(self) -> None:
-        """The next request connects again."""
+        """Closes the connections; the next request opens new ones."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -67,7 +67,7 @@ class WireBench:
         return self._connections[name]
 
     def hear(self, name: str) -> None:
-        """Read the next answer that this client waits for."""
+        """Read the next response that this client waits for."""
         waiting = self._expected.get(name)
         assert waiting, f"{name} waits for nothing"
         ticket, request, version = waiting.pop(0)
@@ -81,7 +81,7 @@ class WireBench:
         return bool(self._expected.get(name))
 
     def deafen(self, name: str) -> None:
-        """The client gives up: its connection breaks."""
+        """The client gives up and closes its connection."""
         self._expected.pop(name, None)
         connection = self._connections.pop(name, None)
         if connection is not None:
@@ -131,7 +131,7 @@ class Conversation(Scenario):
         self._ids: dict[str, str] = {}
 
     def go_to(self, address: str) -> None:
-        """The same clients, somewhere else."""
+        """The same clients continue with another node."""
         self.wire.close()
         self.wire.address = address
 
@@ -163,7 +163,9 @@ class Conversation(Scenario):
             super()._act(client, action, words)
 
     def run(self, line: str) -> None:
-        """An answer that comes at once is heard at once: so the next request comes after it."""
+        """A response that arrives at once is read at once, so that the next request comes
+        after it.
+        """
         name, *rest = line.split()
         if name == "after":
             threading.Event().wait(int(rest[0]) / 1000)
@@ -178,24 +180,24 @@ class Conversation(Scenario):
         self._show_answers()
 
     def name_of(self, member_id: str) -> str:  # type: ignore[override]
-        """Ids are random: the name is that of the client who was given it."""
+        """Ids are random: the name is that of the client that received the id."""
         for client in self.clients.values():
             if client.member_id == member_id and member_id:
                 self._ids[member_id] = client.name
         known = self._ids.get(member_id)
         if known is not None:
             return known
-        # Of somebody whose own answer is not heard yet: it starts with the client's or the
+        # The owner has not read its own response yet: the id starts with the client's or the
         # instance's name.
         start = _client_part(member_id)
         named = [c.name for c in self.clients.values() if c.instance_id == start]
         return named[-1] if named else start
 
     def names_of(self, member_ids: Iterable[str]) -> list[str]:
-        """Apache Kafka tells them in no order."""
+        """Apache Kafka returns them in no particular order."""
         return sorted(super().names_of(member_ids))
 
-    # What the core's scenarios ask the shard directly
+    # Actions that the core's scenarios send directly to the shard
 
     def _leave(self, client: Client, words: list[str]) -> None:
         options = dict(w.split("=", 1) for w in words if w.startswith("v="))
@@ -275,7 +277,7 @@ class Conversation(Scenario):
             request.coordinator_keys = [client.group_id]
         self._asked(client, "finds", self.wire.send(client.name, request, version))
 
-    # How answers are shown
+    # Text form of responses
 
     def _show(self, client: Client, action: str, answer: Any) -> str:
         shown = {
@@ -369,7 +371,7 @@ def _show_found(answer: Any) -> str:
 
 
 def talk(address: str, path: Path, kind: type[Conversation] = Conversation) -> tuple[str, str]:
-    """What the file says, and what was heard, in the file's form."""
+    """The expected and the actual conversation, in the form of the file."""
     conversation = kind(address)
     try:
         return go_on(conversation, path)
@@ -378,7 +380,7 @@ def talk(address: str, path: Path, kind: type[Conversation] = Conversation) -> t
 
 
 def go_on(conversation: Conversation, path: Path) -> tuple[str, str]:
-    """The same, with clients that have talked before."""
+    """As `talk`, with clients that have talked before."""
     expected: list[str] = []
     heard: list[str] = []
     for actions, outcomes in blocks_of(path.read_text(encoding="utf-8")):

@@ -1,7 +1,7 @@
 """A live node on loopback, over a directory that the test owns: Apache Kafka 4.3.1, or Moldau.
 
-The node runs until `stop` or `kill`; leaving the `with` block ends it by its process id whatever
-happened. Waits poll a condition and have a deadline.
+The node runs until `stop` or `kill`; leaving the `with` block always ends it by its process id.
+Waits poll a condition and have a deadline.
 """
 
 import signal
@@ -40,7 +40,7 @@ STOP_TIMEOUT_S = 60.0
 CLIENT_TIMEOUT_S = 60.0
 POLL_S = 0.1
 NODE_JVM = ("-Xmx512M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-# The cleaner looks once at start and then not again within a test: what is compacted is our doing.
+# The cleaner runs once at start and not again during a test: tests trigger compaction themselves.
 NODE_SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": str(NODE_ID),
@@ -55,7 +55,7 @@ NODE_SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.backoff.ms": "3600000",
     "log.index.size.max.bytes": "1048576",
-    # After SIGKILL the node may only come back when the controller has missed its former self.
+    # After SIGKILL the node can only register again when the controller has missed its old session.
     "broker.heartbeat.interval.ms": "200",
     "broker.session.timeout.ms": "1000",
     "num.network.threads": "1",
@@ -66,7 +66,7 @@ NODE_SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class ServedRecord:
-    """A record as a consumer gets it."""
+    """A record as a consumer receives it."""
 
     offset: int
     timestamp: int
@@ -79,7 +79,7 @@ Served = dict[TopicPartition, list[ServedRecord]]
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody holds now."""
+    """Unused ports of the loopback interface."""
     holders = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [int(holder.getsockname()[1]) for holder in holders]
     for holder in holders:
@@ -122,7 +122,7 @@ class LiveNode(ABC):
         self.kill()
 
     def name_voters_in_settings(self) -> None:
-        """Before it is formatted: kraft.version is 0 then."""
+        """Call it before formatting: kraft.version is 0 then."""
         text = self.properties.read_text()
         static = ("controller.quorum.bootstrap.servers=", "controller.quorum.voters=1@")
         self.properties.write_text(text.replace(*static))
@@ -130,11 +130,11 @@ class LiveNode(ABC):
 
     @abstractmethod
     def format(self) -> None:
-        """Write the first files of a cluster of one."""
+        """Write the first files of a cluster of one node."""
 
     @abstractmethod
     def command(self) -> list[str]:
-        """What starts the node in the foreground."""
+        """The command that runs the node in the foreground."""
 
     def start(self) -> None:
         """Start the node and wait until it answers a client."""
@@ -157,7 +157,7 @@ class LiveNode(ABC):
         raise AssertionError(f"the node did not answer: {log.read_text()[-3000:]}")
 
     def wait_for_cleaning(self, name: TopicPartition, offset: int) -> None:
-        """Until the cleaner's checkpoint says that the log is clean up to an offset."""
+        """Wait until the cleaner's checkpoint for the log reaches an offset."""
         assert self._process is not None
         checkpoint = self.log_folder / "cleaner-offset-checkpoint"
         deadline = time.monotonic() + CLIENT_TIMEOUT_S
@@ -169,14 +169,14 @@ class LiveNode(ABC):
                 raise AssertionError("the node ended")
 
     def stop(self) -> None:
-        """A clean stop."""
+        """Shut the node down cleanly."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(STOP_TIMEOUT_S)
         self._process = None
 
     def kill(self) -> None:
-        """SIGKILL, also of a node that already ended."""
+        """SIGKILL; also valid for a node that has already ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -200,27 +200,29 @@ class LiveNode(ABC):
         wait_for(leaders_known, f"leaders of {name}")
 
     def producer(self, **settings: Any) -> Any:
-        """A confluent-kafka producer; `_` in a setting's name stands for its dot."""
+        """A confluent-kafka producer; `_` in the name of a setting represents a dot."""
         config = {key.replace("_", "."): value for key, value in settings.items()}
         return Producer({"bootstrap.servers": self.address, "log_level": 0} | config)
 
     def offset_for_time(self, name: TopicPartition, time_ms: int) -> int:
-        """The first offset at or after a time, as ListOffsets answers."""
+        """The first offset at or after a time, as ListOffsets returns it."""
         query = {ClientPartition(*name): OffsetSpec.for_timestamp(time_ms)}
-        # The client must outlive its answer.
+        # The client must outlive its response.
         admin = self.admin()
         (answer,) = admin.list_offsets(query).values()
         return int(answer.result(timeout=CLIENT_TIMEOUT_S).offset)
 
     def read(self, partitions: Iterable[TopicPartition], *, committed: bool = False) -> Served:
-        """All records of some partitions as a consumer of the chosen isolation gets them."""
+        """All records of some partitions, as a consumer of the chosen isolation level receives
+        them.
+        """
         consumer = Consumer(
             {
                 "bootstrap.servers": self.address,
                 "group.id": "interop-reader",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
-                # The end is only announced by an empty answer, which the node holds back this long.
+                # Only an empty response announces the end, and the node holds it back this long.
                 "fetch.wait.max.ms": 10,
                 "check.crcs": True,
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
@@ -257,7 +259,7 @@ class LiveBroker(LiveNode):
 
 
 class LiveMoldau(LiveNode):
-    """Moldau, from the environment that runs the tests, with the settings that Apache gets."""
+    """Moldau, from the environment that runs the tests, with the same settings as Apache."""
 
     def format(self) -> None:
         arguments = ["format", "-t", CLUSTER_ID, "-c", str(self.properties)]

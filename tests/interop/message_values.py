@@ -1,4 +1,6 @@
-"""Values for our message classes, built from the facts: generated ones and each type's corners."""
+"""Values for our message classes, built from the facts: generated ones and the extremes of each
+type.
+"""
 
 import sys
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from moldau.protocol.wire.schema import Struct as OurStruct
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 SCALARS: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
-    # NaN and the infinities have no JSON; the codec's own tests cover them.
+    # NaN and the infinities have no JSON form; the codec's own tests cover them.
     "float64": st.floats(allow_nan=False, allow_infinity=False),
     "string": TEXT,
     "uuid": st.binary(min_size=16, max_size=16),
@@ -25,7 +27,7 @@ LONG_ARRAY = 130
 
 
 def element_class(owner: type[OurStruct], each: Field) -> type[OurStruct]:
-    """The class of ours for a nested structure: it lives in the module of the message."""
+    """Our class for a nested structure, which is in the module of its message."""
     attribute = attribute_of(owner, each.name)
     (wire_type,) = (row[1] for row in owner.FIELDS if row[0] == attribute)
     found: type[OurStruct] = getattr(sys.modules[owner.__module__], wire_type.removeprefix("[]"))
@@ -33,7 +35,7 @@ def element_class(owner: type[OurStruct], each: Field) -> type[OurStruct]:
 
 
 def generated(struct: Struct, owner: type[OurStruct], version: int) -> st.SearchStrategy[Any]:
-    """Objects of one of our classes with any value that the version can carry."""
+    """Objects of one of our classes with arbitrary values that the version can carry."""
     attributes = {
         attribute_of(owner, each.name): _generated_field(each, owner, version)
         for each in struct.fields

@@ -1,4 +1,4 @@
-"""What happens where a toolchain is missing: a skip with the reason, and in CI a failure."""
+"""Handles a missing toolchain: a skip with the reason, and in CI a failure."""
 
 import os
 from typing import NoReturn

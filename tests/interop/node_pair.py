@@ -1,5 +1,5 @@
-"""A live Apache Kafka and a Moldau with the same settings, asked the same: code and words of every
-answer must be equal.
+"""A live Apache Kafka and a Moldau with the same settings receive the same requests: code and text
+of every response must be equal.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,7 @@ from moldau.protocol.messages.metadata import MetadataRequest
 from moldau.protocol.wire.schema import Message, Struct
 from moldau.types import ZERO_UUID
 
-# Different in every run, or of every clock.
+# Different in every run, or dependent on a clock.
 UNCOMPARED = {
     "port",
     "throttle_time_ms",
@@ -29,13 +29,13 @@ UNCOMPARED = {
     "last_fetch_timestamp",
     "last_caught_up_timestamp",
 }
-# Apache takes 0 at its word and does nothing.
+# Apache takes 0 literally and does nothing.
 TIMEOUT_MS = 30_000
 HUNG_UP = "hung up"
 
 
 class Asker:
-    """One node's listener, by a connection that is made anew when the node has hung up."""
+    """A client of one node's listener, whose connection is reopened when the node has closed it."""
 
     def __init__(self, node: LiveNode, address: str) -> None:
         self.node = node
@@ -54,7 +54,7 @@ class Asker:
         self._hang_up()
 
     def ask(self, request: Message, version: int | None = None) -> Any:
-        """The answer, or HUNG_UP."""
+        """The response, or HUNG_UP."""
         if self._client is None:
             self._client = WireClient(self._address)
         try:
@@ -74,7 +74,7 @@ class Pair(NamedTuple):
     ours: Asker
 
     def same(self, request: Message, *versions: int) -> Any:
-        """Ask both, in every version unless told otherwise; the last answer of ours."""
+        """Send to both, in every version unless versions are passed. Returns our last response."""
         first, last = request.VERSIONS
         ours = None
         for version in versions or range(first, last + 1):
@@ -85,7 +85,9 @@ class Pair(NamedTuple):
         return ours
 
     def create(self, *topics: CreatableTopic) -> None:
-        """Topics that a test needs, if they are not there. Apache's broker learns of them late."""
+        """Create topics that a test needs, if they are missing. Apache's broker learns of them
+        late.
+        """
         for side in self:
             side.ask(CreateTopicsRequest(topics=list(topics)))
             for each in topics:
@@ -108,7 +110,7 @@ def _is_gone(side: Asker, name: str) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """A message as plain values that can be compared: no ids, no order of things with names."""
+    """A message as plain comparable values: no ids, no order of named elements."""
     if isinstance(value, list):
         items = [plain(item) for item in value]
         return sorted(items, key=repr) if any(isinstance(i, dict) for i in items) else items
@@ -128,7 +130,7 @@ def running_pairs(
     *,
     static_voters: bool = False,
 ) -> Iterator[Pairs]:
-    """Two fresh nodes of one cluster each, same settings but for their ports."""
+    """Two new nodes, each a cluster of its own, with the same settings except for their ports."""
     makers: dict[str, Callable[[Path], LiveNode]] = {
         "apache": lambda path: LiveBroker(apache, path, settings),
         "moldau": lambda path: LiveMoldau(path, settings),

@@ -1,4 +1,4 @@
-"""Conversations of groups (see group_talk.py) with producers that have transactions among them.
+"""Conversations of groups (see group_talk.py) that include transactional producers.
 
     p begins [as=q]                   InitProducerId; with as=, under the transactional id of q
     p adds t-0 …  |  p adds group     AddPartitionsToTxn, AddOffsetsToTxn
@@ -7,10 +7,10 @@
     p ends commit | abort
     p marks commit | abort t-0 …      WriteTxnMarkers; also coordinator= and version=, `group` for
                                       the partition of the group's offsets
-    a awaits t-0 …                    fetches stable offsets until they are
-Everywhere v= is the version, epoch=-1 the epoch before the producer's own, producer=N its id. What
-passes by itself (another transaction that is about to end, a coordinator that loads) is waited out,
-as clients do.
+    a awaits t-0 …                    fetches stable offsets until there are some
+Everywhere v= is the version, epoch=-1 the epoch before the producer's own, producer=N its id.
+Transient states (another transaction that is about to end, a coordinator that is loading) are
+waited out, as clients do.
 """
 
 from collections import Counter
@@ -82,7 +82,7 @@ class Producer:
     producer_id: int = -1
     epoch: int = -1
     sequences: Counter[str] = field(default_factory=Counter)
-    """The next of each partition, in this epoch."""
+    """The next sequence of each partition, in this epoch."""
 
 
 class OffsetTalk(Conversation):
@@ -118,7 +118,7 @@ class OffsetTalk(Conversation):
         return known.transactional_id, producer_id, known.epoch + int(options.pop("epoch", "0"))
 
     def _ask(self, name: str, request: Message, version: int) -> Any:
-        """Until it says something that lasts."""
+        """Repeats the request until the response is not transient."""
         answers: list[Any] = []
 
         def answered() -> bool:
@@ -128,7 +128,7 @@ class OffsetTalk(Conversation):
         wait_for(answered, f"an answer to {request}")
         return answers[-1]
 
-    # What producers do
+    # Actions of producers
 
     def _begin(self, client: Client, words: list[str]) -> None:
         options = dict(word.split("=", 1) for word in words)
@@ -297,7 +297,7 @@ class OffsetTalk(Conversation):
             return OFFSETS_TOPIC, partition_for(client.group_id, OFFSETS_PARTITIONS)
         return place_of(place)
 
-    # What consumers see
+    # Actions of consumers
 
     def _await(self, client: Client, words: list[str]) -> None:
         request = OffsetFetchRequest(
@@ -323,7 +323,7 @@ class OffsetTalk(Conversation):
 
 
 def wait_for_coordinators(address: str) -> None:
-    """Asked for a coordinator, a new cluster first makes the topic that it needs."""
+    """When asked for a coordinator, a new cluster first creates the internal topic."""
 
     def are_there() -> bool:
         conversation = OffsetTalk(address)
@@ -332,7 +332,7 @@ def wait_for_coordinators(address: str) -> None:
             conversation.run("z finds type=1")
             if conversation.lines != ["z finds: NONE a broker"] * 2:
                 return False
-            # A group of each partition, or so: they are loaded one by one.
+            # A group of each partition, or nearly so: they are loaded one at a time.
             groups = [OffsetFetchRequestGroup(group_id=f"g-{n}", topics=None) for n in range(40)]
             answer = conversation.wire.connection("z").ask(OffsetFetchRequest(groups=groups), 9)
             return all(group.error_code == 0 for group in answer.groups)
@@ -357,7 +357,7 @@ def name_of(answer: Any) -> str:
 
 
 def codes_in(answer: Any) -> list[ErrorCode]:
-    """All error codes of an answer that say something about partitions, or else about all of it."""
+    """All error codes of partitions in a response, or else its top-level code."""
     found: list[ErrorCode] = []
     for row in type(answer).FIELDS:
         value = getattr(answer, row[0])

@@ -1,4 +1,4 @@
-"""Kafka 2.1.1, the oldest that our clients promise to speak to, with the ZooKeeper it needs."""
+"""Kafka 2.1.1, the oldest version that our clients support, with the ZooKeeper it needs."""
 
 import socket
 import subprocess
@@ -58,7 +58,7 @@ def _jars(cache: Path) -> Path:
 
 @contextmanager
 def old_broker(cache: Path, folder: Path, count: int = 1) -> Iterator[str]:
-    """Gives the addresses of so many. All processes end with the block, whatever happened."""
+    """Yields the addresses of `count` brokers. All processes end with the block."""
     jars = _jars(cache)
     zookeeper, *ports = free_ports(count + 1)
     files = [("log4j.properties", _LOGGING, 0, 0), ("zoo.cfg", _ZOOKEEPER, 0, 0)]
@@ -108,8 +108,8 @@ def _wait_for_port(process: subprocess.Popen[bytes], port: int, log: Path) -> No
 
 
 def _wait_until_led(bootstrap: str, count: int) -> None:
-    """A broker listens before it knows itself. A client of librdkafka that was told of no broker
-    and no controller then does not ask again for minutes, so each look is a new client's.
+    """A broker listens before it knows itself. A client of librdkafka that has seen no broker and
+    no controller does not ask again for minutes, so each attempt uses a new client.
     """
 
     def knows_all() -> bool:

@@ -1,5 +1,5 @@
-"""Our side of a comparison: writers that append to our logs and remember what they wrote, and a
-reader that sees a log as a consumer of either isolation level would.
+"""Our side of a comparison: writers that append to our logs and remember their records, and a
+reader that sees a log as a consumer of either isolation level does.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ PlainRecord = tuple[int, bytes | None, bytes | None]
 
 
 def read_all(log: Log, *, committed: bool = False) -> list[ServedRecord]:
-    """What a consumer would get from the log's start to its end."""
+    """The records that a consumer would get from the log's start to its end."""
     log.raise_high_watermark(log.log_end_offset)
     isolation = Isolation.COMMITTED if committed else Isolation.HIGH_WATERMARK
     end = log.last_stable_offset if committed else log.high_watermark
@@ -58,7 +58,7 @@ def _served(batches: Iterable[RecordBatch], from_offset: int) -> list[ServedReco
 
 
 class Writer:
-    """One producer of one log. Without an id it is a plain one; transactions need an id."""
+    """One producer of one log. Without an id it is a plain producer; transactions need an id."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Writer:
             self.written.append(ServedRecord(offset, timestamp, *record[2:]))
 
     def end_transaction(self, now_ms: int, *, commit: bool) -> None:
-        """What the coordinator appends when a transaction ends."""
+        """Append the marker that a coordinator writes when a transaction ends."""
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         marker = EndTransactionMarker(control_type=kind, coordinator_epoch=self.coordinator_epoch)
         origin = MarkerOrigin(producer_id=self.producer_id, producer_epoch=self.producer_epoch)

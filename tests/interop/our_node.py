@@ -1,4 +1,4 @@
-"""A log directory with its logs open on our side, as a broker would hold it."""
+"""A log directory with its open logs on our side, as a broker would hold it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +23,7 @@ DEFAULTS = LogConfig(retention_ms=-1)
 
 
 class OurNode:
-    """Opens, and after a crash recovers, every log of the directory."""
+    """Opens every log of the directory, with a recovery after a crash."""
 
     def __init__(
         self,
@@ -73,20 +73,20 @@ class OurNode:
         return self._logs.create(name, Uuid(b"\x01" * 16), NOW_MS)
 
     def compact(self, log: Log, now_ms: int) -> int:
-        """One whole pass, due or not; the first offset that is still dirty."""
+        """Runs one whole pass, due or not. Returns the first offset that is still dirty."""
         compaction = self._cleaner.compact(log, now_ms)
         assert self._cleaner.uncleanable == {}
         return compaction.end_offset
 
     def stop(self) -> None:
-        """A clean stop: the next one to open the directory need not recover it."""
+        """A clean stop: the next start needs no recovery."""
         for log in self._logs.by_partition.values():
             assert log.damage is None, log.damage
         self._logs.stop()
         self._is_open = False
 
     def crash(self) -> None:
-        """Let go of the files without a word, as a killed process does."""
+        """Close the files without writing anything, like a killed process."""
         for log in self._logs.by_partition.values():
             log.abandon()
         self.directory.close()
@@ -97,7 +97,7 @@ class OurNode:
 
 
 def sample_configs() -> dict[str, LogConfig]:
-    """The settings of the samples' topics that decide what is on disk; nothing expires."""
+    """The settings of the samples' topics that affect the files; nothing expires."""
     return {name: _config(topic.configs) for name, topic in expected_topics().items()}
 
 

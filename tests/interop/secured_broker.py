@@ -1,5 +1,5 @@
-"""Apache Kafka with every kind of secured listener, and certificates for them, made anew for each
-run. Nothing of it is a secret.
+"""Apache Kafka with every kind of secured listener, and certificates for them, generated for each
+run. None of them is a secret.
 """
 
 import subprocess
@@ -12,7 +12,7 @@ from interop.live_broker import CLUSTER_ID, NODE_ID, LiveBroker, free_ports
 
 USER, PASSWORD = "alice", "alice's \\ sésame"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-# Listener -> its protocol. MUTUAL wants a certificate of ours, BRIEF a new login all the time.
+# Listener -> its protocol. MUTUAL requires a client certificate, BRIEF frequent reauthentication.
 PROTOCOLS = {
     "TLS": "SSL",
     "MUTUAL": "SSL",
@@ -26,7 +26,7 @@ KEY_PASSWORD = "of-the-key"
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """PEM files. The broker's is good for the name localhost only."""
+    """PEM files. The broker's certificate is valid for the name localhost only."""
 
     authority: Path
     broker: Path
@@ -124,7 +124,7 @@ def _settings(certificates: Certificates) -> Mapping[str, str]:
     }
     plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-    # A property file takes one backslash away, JAAS the other.
+    # A property file removes one backslash, JAAS the other.
     secret = PASSWORD.replace("\\", "\\" * 4).replace("é", "\\u00e9")
     for listener, protocol in PROTOCOLS.items():
         if protocol.startswith("SASL"):

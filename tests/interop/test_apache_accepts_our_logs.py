@@ -146,11 +146,13 @@ def test_a_compacted_log_is_without_fault(
 
 
 def test_compacted_transactions_are_without_fault(apache: ApacheOracle, node: OurNode) -> None:
-    """Aborted records go, markers stay for delete.retention.ms, also past a second pass."""
+    """Aborted records are removed, markers stay for delete.retention.ms, even after a
+    second pass.
+    """
     log = node.create(ORDERS, COMPACTED)
     write_transactions(log)
     now_ms = NOW_MS + 200_000
-    # Everything up to the open transaction may be cleaned, if it is not in the active segment.
+    # Everything up to the open transaction may be cleaned, unless it is in the active segment.
     log.roll(now_ms)
     Writer(log).append([(now_ms, b"other", b"value")], now_ms)
     log.raise_high_watermark(log.log_end_offset)

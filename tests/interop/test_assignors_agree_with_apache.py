@@ -1,5 +1,5 @@
-"""Partitions are shared out as Kafka's own assignors do it: over rebalances in which members come
-and go, with racks and without, and with members that claim more than they have.
+"""Our assignors distribute partitions as Kafka's do: over rebalances in which members join and
+leave, with racks and without, and with members that claim more than they own.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,7 +50,7 @@ def shown(shares: Shares) -> str:
 
 
 class Group:
-    """Members with memories, some of them old."""
+    """Members with assignments in memory, some of them outdated."""
 
     def __init__(self, name: str, chance: Random) -> None:
         self.assignor = ASSIGNORS[name]()
@@ -115,14 +115,14 @@ def cases(name: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", ASSIGNORS)
 def test_shares_are_the_same(apache: ApacheOracle, name: str) -> None:
-    asked, ours = zip(*cases(name), strict=True)
-    run = apache.run_tool("AssignorOracle", stdin="\n".join(asked).encode())
-    # Members that claim the same partitions make Java's assignors complain in between.
+    queries, ours = zip(*cases(name), strict=True)
+    run = apache.run_tool("AssignorOracle", stdin="\n".join(queries).encode())
+    # If members claim the same partitions, Java's assignors log complaints in between.
     lines = [line[line.find("shares ") :] for line in run.output.splitlines()]
     theirs = [line.strip() for line in lines if line.startswith("shares ")]
     differing = [
-        (asked[place], ours[place], theirs[place])
-        for place in range(len(asked))
+        (queries[place], ours[place], theirs[place])
+        for place in range(len(queries))
         if ours[place].strip() != theirs[place]
     ]
-    assert (len(theirs), differing) == (len(asked), [])
+    assert (len(theirs), differing) == (len(queries), [])

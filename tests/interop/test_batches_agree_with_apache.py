@@ -1,4 +1,4 @@
-"""Record batches: Apache Kafka reads what we build, we read what it builds, field by field."""
+"""Record batches: Apache Kafka reads ours, and we read Apache's, field by field."""
 
 import base64
 import json
@@ -55,7 +55,7 @@ PRODUCERS = st.just((-1, -1, -1)) | st.tuples(
 
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[list[Record], BatchOptions]:
-    """Records with growing offsets, gaps included, and what a header can say besides."""
+    """Records with growing offsets, including gaps, and the possible options of a header."""
     base_offset = draw(st.integers(0, 2**40))
     records = []
     offset = base_offset
@@ -80,7 +80,7 @@ def encoded(content: bytes | None) -> str | None:
 
 
 def view_of(content: bytes) -> dict[str, Any]:
-    """One of our batches in the oracle's words."""
+    """One of our batches in the oracle's JSON form."""
     batch = RecordBatch(content)
     return {
         "base_offset": batch.base_offset,
@@ -132,7 +132,9 @@ def test_batches_read_the_same_both_ways(
 
 
 @each_codec
-def test_large_batches_of_each_codec_cross(apache: ApacheOracle, codec: Compression) -> None:
+def test_large_batches_of_each_codec_are_exchanged(
+    apache: ApacheOracle, codec: Compression
+) -> None:
     """Several blocks of each format: lz4 frames and xerial snappy split at 32 and 64 KiB."""
     records = [
         Record(n, NOW_MS + n, b"key-%d" % n, bytes([n % 251, n % 7]) * (n * 3), (("n", b"%d" % n),))
@@ -177,7 +179,7 @@ def test_control_records_of_every_type_are_read_by_apache(
 
 
 def test_the_judge_notices_damage(apache: ApacheOracle, tmp_path: Path) -> None:
-    """Or else the absence of faults would prove nothing."""
+    """Otherwise the absence of faults would prove nothing."""
     batch = build_batch([Record(0, NOW_MS, b"k", b"v")])
     segment = tmp_path / "00000000000000000000.log"
     segment.write_bytes(batch[:-1] + b"w")

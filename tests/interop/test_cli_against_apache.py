@@ -1,5 +1,5 @@
-"""Our command line on Apache Kafka 4.3.1: the scenarios that hold on Moldau hold there too, and it
-says and does what Apache's own tools say and do.
+"""Our command line on Apache Kafka 4.3.1: the scenarios that hold on Moldau hold there too, and its
+output and effects equal those of Apache's own tools.
 """
 
 import csv
@@ -105,7 +105,7 @@ SCOPES = [("--all-topics",), ("--topic", "TOPIC"), ("--topic", "TOPIC:1")]
 
 
 def plan_of(output: str) -> set[tuple[str, ...]]:
-    """Of what --export prints; Apache's tool may warn before it."""
+    """The rows that --export prints; Apache's tool may print warnings before them."""
     rows = csv.reader(io.StringIO(output))
     return {tuple(row) for row in rows if len(row) == 3 and row[2].isdigit()}
 
@@ -158,7 +158,7 @@ def test_plans_are_exchanged_with_apaches_tool(
     assert topic in exported
 
 
-def test_lag_is_what_apaches_tool_says(kafka: KafkaCommand, tools: JavaTools) -> None:
+def test_lag_equals_that_of_apaches_tool(kafka: KafkaCommand, tools: JavaTools) -> None:
     _, group = prepared(kafka)
     printed = tools.run(CONSUMER_GROUPS, "--describe", "--group", group)
     theirs = [line.split()[1:6] for line in printed.splitlines() if line.startswith(group)]
@@ -175,7 +175,7 @@ def test_lag_is_what_apaches_tool_says(kafka: KafkaCommand, tools: JavaTools) ->
     ("ours", "theirs"),
     [("earliest", "-2"), ("latest", "-1"), ("max-timestamp", "-3"), (str(BASE_MS + 3000),) * 2],
 )
-def test_offsets_are_what_apaches_tool_says(
+def test_offsets_equal_those_of_apaches_tool(
     kafka: KafkaCommand, tools: JavaTools, ours: str, theirs: str
 ) -> None:
     topic, _ = prepared(kafka)
@@ -186,7 +186,7 @@ def test_offsets_are_what_apaches_tool_says(
     )
 
 
-def test_topics_are_what_apaches_tool_says(kafka: KafkaCommand, tools: JavaTools) -> None:
+def test_topics_equal_those_of_apaches_tool(kafka: KafkaCommand, tools: JavaTools) -> None:
     topic, _ = prepared(kafka)
     printed = tools.run(TOPICS, "--describe", "--topic", topic)
     (found,) = kafka.json("topics", "describe", topic)
@@ -198,7 +198,7 @@ def test_topics_are_what_apaches_tool_says(kafka: KafkaCommand, tools: JavaTools
         assert f"Partition: {row['partition']}\tLeader: {row['leader']}" in printed
 
 
-def test_only_committed_transactions_are_shown_on_demand(kafka: KafkaCommand) -> None:
+def test_only_committed_transactions_are_shown_on_request(kafka: KafkaCommand) -> None:
     topic = kafka.topic()
     producer = Producer(
         {"bootstrap.servers": kafka.address, "transactional.id": fresh("id"), "log_level": 0}

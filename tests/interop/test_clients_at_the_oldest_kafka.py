@@ -1,5 +1,5 @@
-"""Our clients at Kafka 2.1.1: older forms of requests where it needs them, one clear line where it
-cannot do what is asked.
+"""Our clients with Kafka 2.1.1: older forms of requests where the broker needs them, and one clear
+line for what it does not support.
 """
 
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ def topic(admin: moldau.Admin) -> str:
     return name
 
 
-def test_topics_come_and_go(admin: moldau.Admin, topic: str) -> None:
+def test_topics_are_created_and_deleted(admin: moldau.Admin, topic: str) -> None:
     assert topic in admin.list_topics()
     assert admin.create_partitions({topic: 3}) == {topic: None}
     assert len(admin.list_topics()[topic].partitions) == 3
@@ -78,8 +78,8 @@ def test_the_cluster_is_described(admin: moldau.Admin, topic: str) -> None:
     assert {row.name: row.value for row in rows}["cleanup.policy"] == "delete"
 
 
-def test_the_controller_is_asked_for_changes(tmp_path: Path) -> None:
-    """Brokers of then did not pass on what they could not do."""
+def test_changes_are_sent_to_the_controller(tmp_path: Path) -> None:
+    """Brokers of that version did not forward requests to the controller."""
     with old_broker(CACHE, tmp_path, 2) as both:
         with moldau.Admin(both) as admin:
             wait_for(lambda: len(admin.describe_cluster().brokers) == 2, "both brokers")
@@ -93,7 +93,9 @@ def test_the_controller_is_asked_for_changes(tmp_path: Path) -> None:
             assert admin.delete_topics([name]) == {name: None}
 
 
-def test_settings_are_changed_though_it_takes_all_at_once(admin: moldau.Admin, topic: str) -> None:
+def test_settings_are_changed_although_the_broker_replaces_them_all_at_once(
+    admin: moldau.Admin, topic: str
+) -> None:
     resource = ConfigResource(ConfigResourceType.TOPIC, topic)
 
     def of_the_topic() -> dict[str, str | None]:
@@ -120,7 +122,7 @@ def test_settings_are_changed_though_it_takes_all_at_once(admin: moldau.Admin, t
     assert admin.alter_configs({brokers_all: [change]}) == {brokers_all: None}
 
 
-def test_what_it_cannot_do_is_said_in_one_line(admin: moldau.Admin, topic: str) -> None:
+def test_unsupported_requests_fail_with_one_line(admin: moldau.Admin, topic: str) -> None:
     with pytest.raises(UnsupportedError, match="CREATE_TOPICS 0 to 3, needed is 4 to 7"):
         admin.create_topics([new_name()])
     change = {

@@ -17,13 +17,13 @@ from moldau.types import TopicPartition
 
 pytestmark = pytest.mark.interop
 TOPIC = "compacted"
-# Whole transactions only; one left open in the middle, which bounds the cleaning.
+# Whole transactions only; one is left open in the middle, which limits the cleaning.
 CLOSED, OPEN = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 CONFIG = LogConfig(
     cleanup_policy=("compact",), segment_bytes=SEGMENT_BYTES, delete_retention_ms=500
 )
 EAGER_CLEANER = {"log.cleaner.backoff.ms": "100"}
-# When each side cleaned decides the horizon; how each compresses decides sizes and checksums.
+# The time of cleaning determines the horizon; the compressor determines sizes and checksums.
 MAY_DIFFER = {"position", "size", "crc", "deleteHorizonMs"}
 
 
@@ -87,7 +87,7 @@ def fill(broker: LiveBroker) -> Filler:
 
 
 def shown(apache: ApacheOracle, folder: Path) -> dict[str, Any]:
-    """Segments, batch headers and records, without what may differ."""
+    """Segments, batch headers and records, without the fields that may differ."""
     segments = sorted(folder.glob("*.log"))
     printed = dump(apache, *segments)
     return {
@@ -112,7 +112,7 @@ def clean_as_apache(
 
 
 def clean_as_we_do(folder: Path, now_ms: int) -> dict[TopicPartition, int]:
-    """Both partitions; up to where each is clean afterwards."""
+    """Cleans both partitions. Returns up to which offset each is clean."""
     clean_up_to = {}
     with OurNode(folder, configs={TOPIC: CONFIG}, now_ms=now_ms) as node:
         for name in (CLOSED, OPEN):
@@ -140,7 +140,7 @@ def test_two_passes_keep_the_same_records_batches_and_segments(
     apache: ApacheOracle, tmp_path: Path
 ) -> None:
     """Last values, markers, aborted data, empty last batches, an open transaction; in the second
-    pass tombstones and markers go whose horizon Apache set in the first.
+    pass tombstones and markers whose horizon Apache set in the first pass are removed.
     """
     theirs = tmp_path / "theirs"
     theirs.mkdir()
@@ -160,5 +160,5 @@ def test_two_passes_keep_the_same_records_batches_and_segments(
             assert result == shown(apache, theirs / "logs" / str(name))
             assert len(result["records"]) < len(before[name]["records"])
             assert faults(apache, ours / str(name), gaps_allowed=True) == []
-        # The open transaction holds back the cleaning of what follows.
+        # The open transaction holds back the cleaning of later records.
         assert clean_up_to[OPEN] < clean_up_to[CLOSED]

@@ -1,5 +1,5 @@
 """The same log through Apache Kafka's cleaner and through ours, pass by pass at the same times: the
-same segments, batches, records, delete horizons and aborted transactions are left.
+results have the same segments, batches, records, delete horizons and aborted transactions.
 """
 
 import random
@@ -28,7 +28,7 @@ LARGE_MAP_BYTES = 24 * 1000
 # Six and twelve slots: such maps fill up in the middle of a batch.
 SMALL_MAPS_BYTES = (24 * 6, 24 * 12)
 TRANSACTIONAL = (2, 3, 4)
-# What is compared of a batch.
+# Compared fields of a batch.
 HEADER = (
     "base_offset",
     "last_offset",
@@ -174,7 +174,7 @@ def clean_ours(case: Case) -> list[int]:
 
 
 def left_in(partition: Path) -> list[Any]:
-    """Everything but sizes and positions, which depend on how each side compresses."""
+    """Everything except sizes and positions, which depend on each side's compressor."""
     left: list[Any] = []
     for path in sorted(partition.glob("*.log")):
         left.append((path.name,))
@@ -187,12 +187,13 @@ def left_in(partition: Path) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("transactions", "maps"),
-    # With both at once Apache Kafka's cleaner sometimes takes a committed transaction for aborted
-    # while it learns keys, and leaves old values: it looks at aborts before the first dirty offset.
+    # With transactions and small maps, Apache Kafka's cleaner sometimes treats a committed
+    # transaction as aborted while it learns keys, and leaves old values: it uses aborts before the
+    # first dirty offset.
     [(True, (LARGE_MAP_BYTES,)), (False, (*SMALL_MAPS_BYTES, LARGE_MAP_BYTES))],
     ids=["transactions", "maps that fill up"],
 )
-def test_the_same_is_left_of_the_same_log(
+def test_both_cleaners_leave_the_same_log(
     apache: ApacheOracle, tmp_path: Path, transactions: bool, maps: tuple[int, ...]
 ) -> None:
     cases = [

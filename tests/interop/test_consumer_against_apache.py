@@ -1,11 +1,11 @@
-"""The consumer reads from Apache Kafka 4.3.1 what it reads from Moldau, in the same ways: the tests
-are those of tests/client.
+"""The consumer reads the same from Apache Kafka 4.3.1 as from Moldau, in the same ways: the tests
+are are those of tests/client.
 """
 
 from collections.abc import Iterator, Mapping
 
 import pytest
-from client.consumer.test_aio_consumer import *  # noqa: F403 - the same promises, with another broker
+from client.consumer.test_aio_consumer import *  # noqa: F403 - the same tests, with another broker
 from client.consumer.test_consumer import *  # noqa: F403
 from client.consumer.test_consumer_groups import *  # noqa: F403
 from client.consumer.test_consumer_misuse import *  # noqa: F403
@@ -15,15 +15,15 @@ from interop.live_broker import LiveBroker
 
 pytestmark = pytest.mark.interop
 
-# These need a broker whose clock can be moved, or that lives in the test's process.
+# These need a broker with a movable clock, or one in the test's process.
 del test_a_member_stays_while_its_user_is_busy  # noqa: F821
 del test_a_group_survives_its_broker  # noqa: F821
-# This one makes a broker lie.
+# This one needs a broker that sends false responses.
 del test_what_the_group_took_away_is_lost_not_revoked  # noqa: F821
 
 
 class ApacheNode:
-    """What these tests ask of a broker."""
+    """The interface to a broker that these tests use."""
 
     def __init__(self, live: LiveBroker) -> None:
         self._live = live

@@ -1,12 +1,12 @@
-"""Our consumer at Kafka 2.1.1: requests in the forms that it knows. It has no static members and no
-topic ids, it names one group at a time, and one member that leaves. The tests are those of
-tests/client.
+"""Our consumer with Kafka 2.1.1: requests in the forms that it supports. It has no static members
+and no topic ids, and its requests name one group at a time and one leaving member. The tests are
+those of tests/client.
 """
 
 from collections.abc import Iterator, Mapping
 
 import pytest
-from client.consumer.test_consumer import (  # noqa: F401 - the same promises, with another broker
+from client.consumer.test_consumer import (  # noqa: F401 - the same tests, with another broker
     test_a_loop_counts_only_what_it_was_given,
     test_a_position_that_is_gone_is_reset,
     test_each_partition_keeps_its_order,
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.interop
 
 
 class OldNode:
-    """What these tests ask of a broker."""
+    """The interface to a broker that these tests use."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap

@@ -1,5 +1,5 @@
-"""A consumer of several brokers: it reads from the replica in its rack, and notices that a new
-leader does not have what it read.
+"""A consumer in a cluster of several brokers: it reads from the replica in its rack, and detects
+that a new leader lacks records it has read.
 """
 
 from typing import Any
@@ -48,7 +48,7 @@ def test_it_reads_from_the_replica_in_its_rack(apache_cluster: LiveCluster, name
         produce(apache_cluster.bootstrap, name, written[500:800], 0)
         found += values(read(consumer, 300))
         assert read_from(consumer, place) == 3
-        # The replica goes away; the leader takes over, and then the replica again.
+        # The replica stops and the leader takes over; then the replica serves again.
         apache_cluster.kill(3)
         produce(apache_cluster.bootstrap, name, written[800:900], 0)
         found += values(read(consumer, 100))
@@ -70,7 +70,9 @@ def test_without_a_rack_it_reads_from_the_leader(apache_cluster: LiveCluster, na
 
 
 def lose_records(cluster: LiveCluster, name: str, consumers: list[Consumer]) -> None:
-    """Broker 1 alone gets the last 50 of 100 records; all are read; then 2 leads without them."""
+    """Broker 1 alone gets the last 50 of 100 records; all are read; then broker 2 leads without
+    them.
+    """
     config = {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
     cluster.create_topic(name, leaders=[1], config=config)
     produce(cluster.bootstrap, name, [b"%d" % number for number in range(50)], 0)
@@ -93,7 +95,7 @@ def lose_records(cluster: LiveCluster, name: str, consumers: list[Consumer]) -> 
     wait_for(is_led, "a leader without the records", 120)
 
 
-def test_records_that_a_new_leader_does_not_have_are_noticed(
+def test_records_that_a_new_leader_lacks_are_detected(
     apache_cluster: LiveCluster, name: str
 ) -> None:
     with (
@@ -104,7 +106,7 @@ def test_records_that_a_new_leader_does_not_have_are_noticed(
         with pytest.raises(LogTruncationError, match=r"read up to 100, its new leader ends at 50"):
             poll_until(lambda: False, strict, patience_s=120)
         produce(apache_cluster.bootstrap, name, [b"new"], 0)
-        # Who does not want to be asked goes on where the logs part.
+        # A consumer with a reset policy continues where the logs diverge.
         (record,) = read(lenient, 1)
         assert (record.offset, record.value) == (50, b"new")
         strict.seek((name, 0), 50)

@@ -1,5 +1,5 @@
 """The same administration, as raw requests of every version, to a live Apache Kafka and to Moldau:
-same answers, but for ids, ports and the wording of what is wrong with a setting.
+same responses, except for ids, ports and the texts about invalid settings.
 """
 
 from collections.abc import Iterator
@@ -129,12 +129,14 @@ CREATIONS = [
 ]
 
 
-@pytest.mark.parametrize("asked", CREATIONS, ids=lambda asked: ",".join(t.name[:12] for t in asked))
-def test_topics_are_created_and_refused_alike(pair: Pair, asked: list[CreatableTopic]) -> None:
-    pair.same(CreateTopicsRequest(topics=asked, validate_only=True))
-    # The first version creates them, the others find them there.
-    pair.same(CreateTopicsRequest(topics=asked))
-    for name in {each.name for each in asked}:
+@pytest.mark.parametrize(
+    "requested", CREATIONS, ids=lambda requested: ",".join(t.name[:12] for t in requested)
+)
+def test_topics_are_created_and_refused_alike(pair: Pair, requested: list[CreatableTopic]) -> None:
+    pair.same(CreateTopicsRequest(topics=requested, validate_only=True))
+    # The first version creates them, the others find them.
+    pair.same(CreateTopicsRequest(topics=requested))
+    for name in {each.name for each in requested}:
         pair.delete(name)
 
 
@@ -147,12 +149,12 @@ def test_topics_are_deleted_alike(pair: Pair) -> None:
     for version in range(1, 7):
         pair.create(*[topic("doomed"), topic("spared")])
         if version < 6:
-            names = ["doomed", "nobody", "spared", "spared", ""]
+            names = ["doomed", "missing", "spared", "spared", ""]
             pair.same(DeleteTopicsRequest(timeout_ms=TIMEOUT_MS, topic_names=names), version)
         else:
             states = [
                 DeleteTopicState(name="doomed"),
-                DeleteTopicState(name="nobody"),
+                DeleteTopicState(name="missing"),
                 DeleteTopicState(topic_id=UNKNOWN_ID),
                 DeleteTopicState(),
                 DeleteTopicState(name="a", topic_id=UNKNOWN_ID),
@@ -175,7 +177,7 @@ def test_partitions_are_added_alike(pair: Pair) -> None:
             else [CreatePartitionsAssignment(broker_ids=ids) for ids in manual],
         )
 
-    for asked in (
+    for requested in (
         more(1),
         more(0),
         more(-1),
@@ -183,9 +185,9 @@ def test_partitions_are_added_alike(pair: Pair) -> None:
         more(2, [[7]]),
         more(2, [[1, 1]]),
         more(2, [[]]),
-        CreatePartitionsTopic(name="nobody", count=3, assignments=None),
+        CreatePartitionsTopic(name="missing", count=3, assignments=None),
     ):
-        pair.same(CreatePartitionsRequest(timeout_ms=TIMEOUT_MS, topics=[asked]))
+        pair.same(CreatePartitionsRequest(timeout_ms=TIMEOUT_MS, topics=[requested]))
     pair.same(CreatePartitionsRequest(timeout_ms=TIMEOUT_MS, topics=[more(9)], validate_only=True))
     pair.same(CreatePartitionsRequest(timeout_ms=TIMEOUT_MS, topics=[more(2), more(3)]))
     for version in range(4):
@@ -199,15 +201,19 @@ def names(*wanted: str | None) -> list[MetadataRequestTopic]:
     return [MetadataRequestTopic(name=name) for name in wanted]
 
 
-def test_metadata_is_told_alike(pair: Pair) -> None:
-    pair.create(*[topic("told", 3), topic("told.too")])
-    for asked in (["told"], ["told", "told.too", "told"], ["nobody", "a/b", "", "told"]):
-        quiet = MetadataRequest(topics=names(*asked), allow_auto_topic_creation=False)
+def test_metadata_is_reported_alike(pair: Pair) -> None:
+    pair.create(*[topic("shown", 3), topic("shown.too")])
+    for requested in (
+        ["shown"],
+        ["shown", "shown.too", "shown"],
+        ["missing", "a/b", "", "shown"],
+    ):
+        quiet = MetadataRequest(topics=names(*requested), allow_auto_topic_creation=False)
         pair.same(quiet, *range(4, 14))
-    pair.same(MetadataRequest(topics=names("told")), *range(4))
+    pair.same(MetadataRequest(topics=names("shown")), *range(4))
     pair.same(MetadataRequest(topics=[]), *range(1, 14))
     operations = MetadataRequest(
-        topics=names("told", "nobody"),
+        topics=names("shown", "missing"),
         allow_auto_topic_creation=False,
         include_topic_authorized_operations=True,
         include_cluster_authorized_operations=True,
@@ -219,13 +225,13 @@ def test_metadata_is_told_alike(pair: Pair) -> None:
     pair.same(MetadataRequest(topics=names(None)), 10, 11)
 
 
-def test_all_topics_are_told_alike(pair: Pair) -> None:
-    pair.create(*[topic("told", 3)])
+def test_all_topics_are_reported_alike(pair: Pair) -> None:
+    pair.create(*[topic("shown", 3)])
     pair.same(MetadataRequest(topics=[]), 0)
     pair.same(MetadataRequest(topics=None), *range(1, 14))
 
 
-def test_topics_that_somebody_asks_about_are_made_alike(pair: Pair) -> None:
+def test_requested_topics_are_created_alike(pair: Pair) -> None:
     for client in pair:
         client.ask(MetadataRequest(topics=names("made")))
         wait_for(partial(has_leaders, client, "made", 2), "made")
@@ -242,34 +248,36 @@ def test_the_cluster_is_described_alike(pair: Pair) -> None:
 
 def test_partitions_are_described_alike(pair: Pair) -> None:
     pair.create(*[topic("described", 3), topic("described-too")])
-    asked = [TopicRequest(name=name) for name in ("described", "described-too", "nobody", "a/b")]
-    pair.same(DescribeTopicPartitionsRequest(topics=asked))
+    requested = [
+        TopicRequest(name=name) for name in ("described", "described-too", "missing", "a/b")
+    ]
+    pair.same(DescribeTopicPartitionsRequest(topics=requested))
     for limit in (-1, 0, 1, 3, 4):
-        pair.same(DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=limit))
-    for name, index in (("described", 1), ("described", 7), ("nobody", 0), ("zzz", 0), ("a", -1)):
+        pair.same(DescribeTopicPartitionsRequest(topics=requested, response_partition_limit=limit))
+    for name, index in (("described", 1), ("described", 7), ("missing", 0), ("zzz", 0), ("a", -1)):
         cursor = DescribeTopicPartitionsRequestCursor(topic_name=name, partition_index=index)
-        pair.same(DescribeTopicPartitionsRequest(topics=asked, cursor=cursor))
+        pair.same(DescribeTopicPartitionsRequest(topics=requested, cursor=cursor))
 
 
 def test_the_quorum_is_described_alike(pair: Pair) -> None:
     def of(name: str, *indexes: int) -> DescribeQuorumRequest:
         partitions = [DescribeQuorumRequestPartitionData(partition_index=i) for i in indexes]
-        asked = DescribeQuorumRequestTopicData(topic_name=name, partitions=partitions)
-        return DescribeQuorumRequest(topics=[asked])
+        requested = DescribeQuorumRequestTopicData(topic_name=name, partitions=partitions)
+        return DescribeQuorumRequest(topics=[requested])
 
     pair.same(of("__cluster_metadata", 0))
 
 
 def test_elections_are_answered_alike(pair: Pair) -> None:
     pair.create(*[topic("elected", 2)])
-    asked = [
+    requested = [
         TopicPartitions(topic="elected", partitions=[0, 1, 9]),
-        TopicPartitions(topic="nobody", partitions=[0]),
+        TopicPartitions(topic="missing", partitions=[0]),
     ]
     for kind in (0, 1):
-        pair.same(ElectLeadersRequest(election_type=kind, topic_partitions=asked), 1, 2)
+        pair.same(ElectLeadersRequest(election_type=kind, topic_partitions=requested), 1, 2)
         pair.same(ElectLeadersRequest(election_type=kind, topic_partitions=[]), 1, 2)
-    pair.same(ElectLeadersRequest(election_type=7, topic_partitions=asked), 1, 2)
+    pair.same(ElectLeadersRequest(election_type=7, topic_partitions=requested), 1, 2)
     pair.same(ElectLeadersRequest(topic_partitions=None))
 
 
@@ -294,7 +302,7 @@ ALTERATIONS = [
     resource(TOPIC, "altered", ("retention.ms", None, Operation.SET)),
     resource(TOPIC, "altered", ("segment.ms", "1", 0), ("segment.ms", "2", 0)),
     resource(TOPIC, "altered"),
-    resource(TOPIC, "nobody", ("retention.ms", "5000", Operation.SET)),
+    resource(TOPIC, "missing", ("retention.ms", "5000", Operation.SET)),
     resource(TOPIC, "", ("retention.ms", "5000", Operation.SET)),
     resource(TOPIC, "a/b", ("retention.ms", "5000", Operation.SET)),
     resource(BROKER, "1", ("log.cleaner.threads", "2", Operation.SET)),
@@ -317,12 +325,16 @@ ALTERATIONS = [
 ]
 
 
-@pytest.mark.parametrize("asked", ALTERATIONS, ids=lambda r: f"{r.resource_type}-{r.resource_name}")
-def test_settings_are_altered_and_refused_alike(pair: Pair, asked: AlterConfigsResource) -> None:
+@pytest.mark.parametrize(
+    "requested", ALTERATIONS, ids=lambda r: f"{r.resource_type}-{r.resource_name}"
+)
+def test_settings_are_altered_and_refused_alike(
+    pair: Pair, requested: AlterConfigsResource
+) -> None:
     pair.create(*[topic("altered")])
-    pair.same(IncrementalAlterConfigsRequest(resources=[asked], validate_only=True))
-    pair.same(IncrementalAlterConfigsRequest(resources=[asked]))
-    pair.same(IncrementalAlterConfigsRequest(resources=[asked, asked]))
+    pair.same(IncrementalAlterConfigsRequest(resources=[requested], validate_only=True))
+    pair.same(IncrementalAlterConfigsRequest(resources=[requested]))
+    pair.same(IncrementalAlterConfigsRequest(resources=[requested, requested]))
 
 
 def test_settings_are_replaced_alike(pair: Pair) -> None:
@@ -332,7 +344,7 @@ def test_settings_are_replaced_alike(pair: Pair) -> None:
         (TOPIC, "replaced", {"retention.ms": "x"}),
         (TOPIC, "replaced", {"retention.ms": None}),
         (TOPIC, "replaced", {}),
-        (TOPIC, "nobody", {"retention.ms": "5"}),
+        (TOPIC, "missing", {"retention.ms": "5"}),
         (BROKER, "1", {"log.cleaner.threads": "2"}),
         (BROKER, "1", {}),
         (BROKER, "7", {}),
@@ -340,9 +352,11 @@ def test_settings_are_replaced_alike(pair: Pair) -> None:
         (99, "x", {}),
     ):
         altered = [legacy.AlterableConfig(name=n, value=v) for n, v in values.items()]
-        asked = legacy.AlterConfigsResource(resource_type=kind, resource_name=name, configs=altered)
-        pair.same(legacy.AlterConfigsRequest(resources=[asked], validate_only=True))
-        pair.same(legacy.AlterConfigsRequest(resources=[asked]))
+        requested = legacy.AlterConfigsResource(
+            resource_type=kind, resource_name=name, configs=altered
+        )
+        pair.same(legacy.AlterConfigsRequest(resources=[requested], validate_only=True))
+        pair.same(legacy.AlterConfigsRequest(resources=[requested]))
 
 
 @pytest.mark.parametrize(
@@ -408,7 +422,7 @@ def acl_requests(**fields: int) -> Iterator[Message]:
     ],
     ids=str,
 )
-def test_access_control_is_said_to_be_off_alike(pairs: Pairs, fields: dict[str, int]) -> None:
+def test_access_control_is_reported_as_disabled_alike(pairs: Pairs, fields: dict[str, int]) -> None:
     for pair in pairs:
         for request in acl_requests(**fields):
             pair.same(request)
@@ -420,7 +434,7 @@ def test_reassignments_are_refused_alike(pairs: Pairs) -> None:
     pairs.brokers.create(*[topic("moved", 2)])
     for pair in pairs:
         for replicas in ([1], None, [], [7], [1, 7], [1, 1], [-1]):
-            asked = [
+            requested = [
                 ReassignableTopic(
                     name=name,
                     partitions=[
@@ -428,11 +442,11 @@ def test_reassignments_are_refused_alike(pairs: Pairs) -> None:
                         for index in (0, 1, 1, 9, -1)
                     ],
                 )
-                for name in ("moved", "nobody", "", "a/b")
+                for name in ("moved", "missing", "", "a/b")
             ]
-            pair.same(AlterPartitionReassignmentsRequest(topics=asked))
+            pair.same(AlterPartitionReassignmentsRequest(topics=requested))
             unsized = AlterPartitionReassignmentsRequest(
-                topics=asked, allow_replication_factor_change=False
+                topics=requested, allow_replication_factor_change=False
             )
             pair.same(unsized, 1)
         pair.same(AlterPartitionReassignmentsRequest())
@@ -440,10 +454,10 @@ def test_reassignments_are_refused_alike(pairs: Pairs) -> None:
 
 def test_reassignments_are_listed_alike(pairs: Pairs) -> None:
     pairs.brokers.create(*[topic("listed")])
-    asked = [
+    requested = [
         ListPartitionReassignmentsTopics(name=name, partition_indexes=[0, 0, 9])
-        for name in ("listed", "nobody", "")
+        for name in ("listed", "missing", "")
     ]
     for pair in pairs:
-        for topics in (None, [], asked):
+        for topics in (None, [], requested):
             pair.same(ListPartitionReassignmentsRequest(topics=topics))

@@ -1,5 +1,5 @@
-"""One directory, now under Moldau, now under Apache Kafka, stopped or killed in between: each finds
-the topics, ids, settings and producer ids that the other's controller wrote, and goes on.
+"""One directory, under Moldau and under Apache Kafka in turns, stopped or killed in between: each
+finds the topics, ids, settings and producer ids that the other's controller wrote, and continues.
 """
 
 from functools import partial
@@ -48,7 +48,7 @@ SETTINGS = {"num.partitions": "2"}
 
 
 def administer(client: WireClient, name: str) -> None:
-    """Leaves one topic with a setting and more partitions than it began with."""
+    """Leaves one topic with a setting and more partitions than it was created with."""
     configs = [CreatableTopicConfig(name="min.insync.replicas", value="1")]
     topics = [
         CreatableTopic(name=each, num_partitions=1, replication_factor=1, configs=configs)
@@ -67,8 +67,8 @@ def administer(client: WireClient, name: str) -> None:
         resource_name=name,
         configs=[AlterableConfig(name="segment.ms", value="123456")],
     )
-    (told,) = client.ask(IncrementalAlterConfigsRequest(resources=[changed])).responses
-    assert told.error_code == 0
+    (altered,) = client.ask(IncrementalAlterConfigsRequest(resources=[changed])).responses
+    assert altered.error_code == 0
     wait_for(partial(has_leaders, client, name, PARTITIONS), f"leaders of {name}")
     wait_for(partial(is_gone, client, f"{name}-gone"), "the deletion")
 
@@ -102,7 +102,7 @@ def segment_ms(client: WireClient, name: str) -> str | None:
     return str(result.configs[0].value)
 
 
-def test_each_goes_on_where_the_other_stopped(apache: ApacheOracle, tmp_path: "Path") -> None:
+def test_each_continues_where_the_other_stopped(apache: ApacheOracle, tmp_path: "Path") -> None:
     def moldau() -> LiveNode:
         return LiveMoldau(tmp_path, SETTINGS)
 

@@ -1,5 +1,5 @@
-"""The same requests to the coordinator of transactions, of brokers and of clients that do not know
-what they do, have the same answers from Apache Kafka and from Moldau.
+"""The same requests to the transaction coordinator, from brokers and from clients that misuse it,
+get the same responses from Apache Kafka and from Moldau.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,11 +31,11 @@ Places = list[tuple[str, int]]
 
 
 class Coordinator:
-    """Asked by somebody who knows the protocol, and writes the answers down."""
+    """A client of the coordinator that records the responses."""
 
     def __init__(self, address: str) -> None:
         self.wire = WireClient(address)
-        self.heard: list[str] = []
+        self.log: list[str] = []
         self.producers: dict[str, tuple[int, int]] = {}
 
     def begin(self, name: str) -> None:
@@ -50,8 +50,8 @@ class Coordinator:
         values: dict[str, object] = {"transactional_id": "x", "transaction_timeout_ms": 1_000}
         answer = self.wire.ask(InitProducerIdRequest(**(values | fields)), version)  # type: ignore[arg-type]
         code = ErrorCode(answer.error_code).name
-        is_nobody = (answer.producer_id, answer.producer_epoch) == (-1, -1)
-        self.heard.append(f"init v{version} {sorted(fields.items(), key=str)}: {code} {is_nobody}")
+        without_id = (answer.producer_id, answer.producer_epoch) == (-1, -1)
+        self.log.append(f"init v{version} {sorted(fields.items(), key=str)}: {code} {without_id}")
 
     def add_as_client(self, version: int, name: str, places: Places) -> None:
         producer_id, epoch = self.producers.get(name, (1, 0))
@@ -62,14 +62,14 @@ class Coordinator:
             v3_and_below_topics=_topics(places),
         )
         answer = self.wire.ask(request, version)
-        told = _codes(answer.results_by_topic_v3_and_below)
-        self.heard.append(f"add v{version} {name!r} {places}: {told}")
+        codes = _codes(answer.results_by_topic_v3_and_below)
+        self.log.append(f"add v{version} {name!r} {places}: {codes}")
 
     def add_as_broker(
-        self, version: int, asked: list[tuple[str, bool, Places]], *, epoch_ahead: int = 0
+        self, version: int, requested: list[tuple[str, bool, Places]], *, epoch_ahead: int = 0
     ) -> None:
         transactions = []
-        for name, verifies, places in asked:
+        for name, verifies, places in requested:
             producer_id, epoch = self.producers.get(name, (1, 0))
             transactions.append(
                 AddPartitionsToTxnTransaction(
@@ -81,12 +81,12 @@ class Coordinator:
                 )
             )
         answer = self.wire.ask(AddPartitionsToTxnRequest(transactions=transactions), version)
-        told = sorted(
+        codes = sorted(
             f"{each.transactional_id!r} {_codes(each.topic_results)}"
             for each in answer.results_by_transaction
         )
         code = ErrorCode(answer.error_code).name
-        self.heard.append(f"broker v{version} {asked} {epoch_ahead}: {code} {told}")
+        self.log.append(f"broker v{version} {requested} {epoch_ahead}: {code} {codes}")
 
     def add_offsets(self, version: int, name: str, group: str, epoch_ahead: int = 0) -> None:
         producer_id, epoch = self.producers.get(name, (1, 0))
@@ -100,7 +100,7 @@ class Coordinator:
         while answer.error_code in BUSY:
             answer = self.wire.ask(request, version)
         code = ErrorCode(answer.error_code).name
-        self.heard.append(f"offsets v{version} {name!r} {group!r} {epoch_ahead}: {code}")
+        self.log.append(f"offsets v{version} {name!r} {group!r} {epoch_ahead}: {code}")
 
     def find(self, version: int, key_type: int, key: str) -> None:
         request = FindCoordinatorRequest(key_type=key_type, key=key)
@@ -108,8 +108,8 @@ class Coordinator:
             request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key, key + "2"])
         answer = self.wire.ask(request, version)
         found = answer.coordinators if version >= 4 else [answer]
-        told = [(ErrorCode(each.error_code).name, each.node_id >= 0) for each in found]
-        self.heard.append(f"find v{version} {key_type} {key!r}: {told}")
+        codes = [(ErrorCode(each.error_code).name, each.node_id >= 0) for each in found]
+        self.log.append(f"find v{version} {key_type} {key!r}: {codes}")
 
 
 def _topics(places: Places) -> list[AddPartitionsToTxnTopic]:
@@ -163,7 +163,7 @@ def conversation(address: str) -> list[str]:
         coordinator.find(version, 1, "a")
         coordinator.find(version, 1, "")
     coordinator.wire.close()
-    return coordinator.heard
+    return coordinator.log
 
 
 @pytest.fixture(scope="module")
@@ -185,9 +185,7 @@ def _heard_from(live: LiveNode) -> list[str]:
     return conversation(live.address)
 
 
-def test_the_coordinator_answers_as_apaches_does(
-    heard_from_apache: list[str], tmp_path: Path
-) -> None:
+def test_the_coordinator_answers_like_apaches(heard_from_apache: list[str], tmp_path: Path) -> None:
     with LiveMoldau(tmp_path, SETTINGS) as live:
-        heard = _heard_from(live)
-    assert heard == heard_from_apache
+        log = _heard_from(live)
+    assert log == heard_from_apache

@@ -1,6 +1,7 @@
-"""The files around the records are, to the byte, what Apache Kafka 4.3.1 made of the same records.
+"""The files around the records equal, to the byte, those of Apache Kafka 4.3.1 for the same
+records.
 
-Needs no JVM: the samples are what Apache wrote, so this runs with every `make test`.
+Needs no JVM: the samples are files of Apache Kafka, so this runs with every `make test`.
 """
 
 from pathlib import Path
@@ -12,7 +13,7 @@ from moldau.protocol.records.batches import iterate_batches
 
 NOW_MS = 1_794_740_000_000
 REBUILT_SUFFIXES = {".index", ".timeindex", ".txnindex", ".snapshot"}
-# Epochs may begin without a record; the topic's id is not in the records either.
+# Epochs may begin without a record, and the topic's id is not in the records either.
 KEPT_NAMES = {"leader-epoch-checkpoint", "partition.metadata"}
 # The same lines in another order, and a marker with the broker's epoch.
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")
@@ -24,7 +25,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_what_recovery_rebuilds_from_records_alone_equals_apaches_files(tmp_path: Path) -> None:
+def test_files_that_recovery_rebuilds_from_records_equal_apaches(tmp_path: Path) -> None:
     """Offset, time and transaction indexes and producer snapshots, of compacted logs too."""
     theirs = unpack("clean", tmp_path / "theirs")
     ours = unpack("clean", tmp_path / "ours")
@@ -51,11 +52,11 @@ def test_what_recovery_rebuilds_from_records_alone_equals_apaches_files(tmp_path
         assert sorted((ours / file_name).read_text().splitlines()) == sorted(expected)
 
 
-def test_appending_the_same_batches_makes_the_same_files(tmp_path: Path) -> None:
+def test_appending_the_same_batches_creates_the_same_files(tmp_path: Path) -> None:
     """Segments roll at the same places; indexes and snapshots get the same entries."""
     theirs = unpack("clean", tmp_path / "theirs")
     configs = sample_configs()
-    # Cleaning merged the compacted one's segments; that is another matter.
+    # Cleaning has merged segments of the compacted topic, which other tests cover.
     names = [name for name in expected_partitions() if name.topic != "compacted"]
     with OurNode.formatted(tmp_path / "ours") as node:
         for name in names:

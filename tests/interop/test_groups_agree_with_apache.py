@@ -1,4 +1,4 @@
-"""Each conversation of a group with its coordinator goes as it is written: with Apache Kafka first,
+"""Each conversation of a group with its coordinator proceeds as written: with Apache Kafka first,
 then with Moldau.
 """
 
@@ -38,7 +38,7 @@ def node(
 
 
 def _coordinates(address: str) -> bool:
-    """Asked for a coordinator, a new cluster first makes the topic that groups live in."""
+    """When asked for a coordinator, a new cluster first creates the internal topic of groups."""
     conversation = Conversation(address)
     try:
         conversation.run("z finds")
@@ -54,6 +54,6 @@ def _coordinates(address: str) -> bool:
 
 
 @pytest.mark.parametrize("path", CONVERSATIONS, ids=lambda path: path.stem)
-def test_the_conversation_goes_as_written(node: LiveNode, path: Path) -> None:
+def test_the_conversation_proceeds_as_written(node: LiveNode, path: Path) -> None:
     expected, heard = talk(node.address, path)
     assert heard == expected

@@ -1,5 +1,5 @@
-"""One log directory, coordinated in turns by Moldau and by Apache Kafka: members go on where they
-were, and offsets of every kind are there.
+"""One log directory, coordinated in turns by Moldau and by Apache Kafka: members continue, and
+offsets of every kind are kept.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ RECORDS = 10
 
 
 class Talk:
-    """The same clients, whoever is at the other end."""
+    """The same clients, with either kind of node."""
 
     def __init__(self, address: str) -> None:
         self._conversation = Conversation(address)
@@ -29,7 +29,7 @@ class Talk:
             self._conversation.wire.deafen(name)
 
     def hears(self, line: str) -> str:
-        """The answer to one request."""
+        """The response to one request."""
         conversation = self._conversation
         conversation.lines = []
         conversation.run(line)
@@ -92,13 +92,13 @@ def commit_in_transaction(node: LiveNode, group: str, offset: int) -> None:
 
 
 def taking_turns(apache: ApacheOracle, folder: Path) -> tuple[LiveMoldau, LiveBroker]:
-    """Two nodes of one identity: the same directory, settings and ports."""
+    """Two nodes with one identity: the same directory, settings and ports."""
     ours, theirs = LiveMoldau(folder), LiveBroker(apache, folder)
     ours.address, ours.controller_address = theirs.address, theirs.controller_address
     return ours, theirs
 
 
-def test_groups_go_on_whoever_coordinates(apache: ApacheOracle, tmp_path: Path) -> None:
+def test_groups_continue_under_either_coordinator(apache: ApacheOracle, tmp_path: Path) -> None:
     ours, theirs = taking_turns(apache, tmp_path)
     talk = Talk(ours.address)
 
@@ -145,13 +145,13 @@ def test_groups_go_on_whoever_coordinates(apache: ApacheOracle, tmp_path: Path) 
         assert talk.hears("a commits t-0=7") == "a committed: NONE"
         assert talk.hears("a leaves static=one") == "a left: NONE"
 
-        # After a crash, too.
+        # Also after a crash.
         hand_over(theirs, ours.kill)
         assert talk.hears("a fetches") == "a fetches: t-0=7"
         assert talk.hears("z describes g") == "z describes: g Empty consumer/"
         assert talk.hears("z describes h") == "z describes: h Dead GROUP_ID_NOT_FOUND /"
         assert committed(theirs, "modern") == [5, 5]
-        # The client must outlive its answer.
+        # The client must outlive its response.
         admin = theirs.admin()
         groups = admin.list_consumer_groups().result(timeout=60).valid
         assert {group.group_id: group.type.name for group in groups}["modern"] == "CONSUMER"

@@ -1,5 +1,5 @@
-"""A group with members of both kinds, our consumer and Kafka's own, whoever leads it: each record
-is read by one of them, and who stays takes over from who leaves.
+"""A group with members of both kinds, our consumer and Kafka's own, with either as the leader: each
+record is read by one of them, and remaining members take over from leaving ones.
 """
 
 import subprocess
@@ -41,7 +41,7 @@ class JavaMember:
         return self._output.read_bytes().split()
 
     def stop(self) -> None:
-        """It leaves its group."""
+        """Ends the program, which leaves its group."""
         self._process.terminate()
         self._process.wait(PATIENCE_S)
 

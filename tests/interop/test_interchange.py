@@ -1,5 +1,5 @@
-"""One directory, one server.properties, and Moldau and Apache Kafka 4.3.1 as its node in turns:
-whoever starts finds what the other left, and takes more.
+"""One directory and one server.properties, with Moldau and Apache Kafka 4.3.1 as its node in turns:
+each finds the other's data and adds to it.
 """
 
 from pathlib import Path
@@ -24,24 +24,24 @@ CONFIG = ConfigResource(ConfigResource.Type.TOPIC, "segmented")
 
 
 def taking_turns(apache: ApacheOracle, folder: Path) -> tuple[LiveMoldau, LiveBroker]:
-    """Two nodes of one identity: the same directory, settings and ports."""
+    """Two nodes with one identity: the same directory, settings and ports."""
     ours, theirs = LiveMoldau(folder), LiveBroker(apache, folder)
     ours.address, ours.controller_address = theirs.address, theirs.controller_address
     return ours, theirs
 
 
-def write_more(node: LiveNode, who: str) -> None:
+def write_more(node: LiveNode, label: str) -> None:
     """Some records in each codec, by idempotent producers."""
     for partition, codec in enumerate(CODECS):
         producer = node.producer(compression_type=codec, enable_idempotence=True)
         for number in range(50):
-            producer.produce("codecs", f"{who} {number}", f"{codec}-{number}", partition)
+            producer.produce("codecs", f"{label} {number}", f"{codec}-{number}", partition)
         assert producer.flush(CLIENT_TIMEOUT_S) == 0
 
 
 def everything(node: LiveNode) -> dict[str, Any]:
-    """What readers of both kinds get. Either node may compact meanwhile: there only the last value
-    of each key counts.
+    """The records for readers of both isolation levels. Either node may compact meanwhile: in a
+    compacted topic only the last value of each key is compared.
     """
     seen: dict[str, Any] = {}
     for committed in (False, True):
@@ -57,7 +57,7 @@ def differing(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
 
 
 def settings_and_ids(node: LiveNode) -> tuple[dict[str, str], dict[str, str]]:
-    # The client must outlive its answers.
+    # The client must outlive its responses.
     admin = node.admin()
     (found,) = admin.describe_configs([CONFIG]).values()
     configs = {
@@ -115,7 +115,7 @@ def test_records_settings_and_ids_survive_every_change_of_hands(
         assert faults(apache, theirs.log_folder / str(name)) == []
 
 
-def test_apache_starts_on_a_directory_that_moldau_made(
+def test_apache_starts_on_a_directory_that_moldau_created(
     apache: ApacheOracle, tmp_path: Path
 ) -> None:
     ours, theirs = taking_turns(apache, tmp_path)
@@ -136,10 +136,10 @@ def test_apache_starts_on_a_directory_that_moldau_made(
         assert ours.read(places) == before
 
 
-def test_what_moldau_does_not_serve_is_there_for_apache_afterwards(
+def test_state_that_moldau_does_not_serve_is_kept_for_apache(
     apache: ApacheOracle, tmp_path: Path
 ) -> None:
-    """ACLs, users, quotas, and the state of transactions, in the directory that Apache wrote."""
+    """ACLs, users, quotas, and transaction states, in the directory that Apache wrote."""
     settings = dict(
         line.split("=", 1)
         for line in (SAMPLES / "server.properties").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""A live Apache Kafka 4.3.1 and our logs take turns on one directory, and lose nothing."""
+"""A live Apache Kafka 4.3.1 and our logs take turns on one directory without losing anything."""
 
 import random
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from moldau.storage.log.log import Log
 from moldau.types import TopicPartition
 
 pytestmark = pytest.mark.interop
-# What the topics were created with, as far as it decides what is on disk.
+# The topics' settings at creation that affect the files.
 CONFIGS = {
     "segmented": LogConfig(segment_bytes=SEGMENT_BYTES, retention_ms=-1),
     "append-time": LogConfig(message_timestamp_type="LogAppendTime", retention_ms=-1),
@@ -71,7 +71,7 @@ def extend_with_transactions(log: Log) -> None:
 
 
 def our_view(node: OurNode) -> tuple[Served, Served]:
-    """What our logs would give to consumers of either isolation level."""
+    """The records that our logs would return to consumers of either isolation level."""
     return (
         {name: read_all(node[name]) for name in PARTITIONS},
         {name: read_all(node[name], committed=True) for name in PARTITIONS},
@@ -79,7 +79,7 @@ def our_view(node: OurNode) -> tuple[Served, Served]:
 
 
 def produce_more(broker: LiveBroker) -> dict[TopicPartition, int]:
-    """Let Apache append one record to every partition; the offset that each got."""
+    """Let Apache append one record to every partition. Returns the offset of each."""
     offsets: dict[TopicPartition, int] = {}
 
     def delivered(error: Any, message: Any) -> None:
@@ -135,8 +135,8 @@ def test_apache_writes_we_recover_extend_and_compact_and_apache_serves_the_resul
 
 
 @pytest.mark.parametrize("we_end", ["clean stop", "killed"])
-def test_what_we_alone_wrote_is_served_by_apache(broker: LiveBroker, we_end: str) -> None:
-    """Expected is what was handed to our log, not what it reads back."""
+def test_logs_written_by_moldau_alone_are_served_by_apache(broker: LiveBroker, we_end: str) -> None:
+    """Expected are the records appended to our log, not those it reads back."""
     broker.create_topic("ours", len(CODECS), retention_ms="-1", segment_bytes=str(SEGMENT_BYTES))
     broker.stop()
     config = LogConfig(segment_bytes=SEGMENT_BYTES, retention_ms=-1)

@@ -37,7 +37,7 @@ each_message = pytest.mark.parametrize("facts", MESSAGES, ids=lambda facts: str(
 
 
 def our_class(facts: MessageFacts) -> type[Message]:
-    """Requests, responses and their headers live apart from what is stored in logs."""
+    """Requests, responses and their headers are in another package than records of logs."""
     try:
         return messages.message_class(facts.name)
     except KeyError:
@@ -47,7 +47,7 @@ def our_class(facts: MessageFacts) -> type[Message]:
 def try_examples(
     values: st.SearchStrategy[Any], check: Callable[[Any], None], examples_max: int
 ) -> None:
-    """Run a property; a function of its own because each message and version has its strategy."""
+    """Run a property; a separate function because each message and version has its own strategy."""
 
     @settings(
         max_examples=examples_max,
@@ -63,7 +63,7 @@ def try_examples(
 
 
 def assert_agreement(apache: ApacheOracle, facts: MessageFacts, version: int, message: Any) -> None:
-    """Ours read by Apache, Apache's read by us, and the bytes of both the same."""
+    """Apache reads our bytes, we read Apache's, and the bytes of both are equal."""
     ours = encode(message, version)
     answer = apache.read(facts.name, version, ours)
     assert answer.unread == 0
@@ -89,7 +89,7 @@ def test_every_message_of_apache_is_in_the_facts(apache: ApacheOracle) -> None:
         with zipfile.ZipFile(jar) as archive:
             names = [name.rpartition("/")[2] for name in archive.namelist()]
         converters |= {name.removesuffix(suffix) for name in names if name.endswith(suffix)}
-    # A class inside a message has its own converter, named with the outer one in front.
+    # A nested class has a converter of its own, whose name starts with the outer class.
     outer = {name for name in converters if "$" not in name}
     known = {facts.name for facts in MESSAGES}
     assert {name for name in outer if not known & {name, name.removesuffix("Data")}} == set()
@@ -129,8 +129,8 @@ def test_unknown_tagged_fields_are_skipped_by_both(
     for version in facts.versions:
         if version not in facts.flexible:
             continue
-        # With all at their defaults the message ends in an empty list of tagged fields: a count,
-        # then tag, size and content of each.
+        # With all fields at their defaults the message ends in an empty list of tagged fields: a
+        # count, then tag, size and content of each.
         message = owner()
         plain = encode(message, version)
         assert plain[-1] == 0
@@ -143,7 +143,7 @@ def test_unknown_tagged_fields_are_skipped_by_both(
 def absent_fields(
     struct: Struct, owner: type[OurStruct], version: int
 ) -> list[tuple[Field, Any, dict[str, Any]]]:
-    """Every field that the version lacks, set to something: (field, our object, JSON view)."""
+    """Every field that the version lacks, with a value: (field, our object, JSON view)."""
     found = []
     for each in struct.fields:
         attribute = attribute_of(owner, each.name)
@@ -169,7 +169,7 @@ def absent_fields(
 def test_fields_a_version_lacks_are_dropped_or_refused_as_apache_does(
     apache: ApacheOracle, facts: MessageFacts
 ) -> None:
-    """Ignorable fields vanish; the others refuse to be dropped."""
+    """Ignorable fields are dropped; the others raise an error."""
     owner = our_class(facts)
     for version in facts.versions:
         for each, message, view in absent_fields(facts.struct, owner, version):
@@ -188,7 +188,9 @@ def test_fields_a_version_lacks_are_dropped_or_refused_as_apache_does(
 def test_damaged_bytes_never_read_differently_from_apache(
     apache: ApacheOracle, facts: MessageFacts
 ) -> None:
-    """What we accept, Apache accepts and sees the same in it; the rest is one clean error."""
+    """Apache accepts and reads the same in all bytes that we accept; for the rest we raise one
+    clean error.
+    """
     owner = our_class(facts)
 
     def same(source: st.DataObject) -> None:

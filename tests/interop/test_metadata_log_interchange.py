@@ -1,4 +1,4 @@
-"""One metadata log, written in turns by Apache Kafka and by our quorum: each goes on where the
+"""One metadata log, written in turns by Apache Kafka and by our quorum: each continues where the
 other stopped, from the log or from a snapshot.
 """
 
@@ -45,14 +45,14 @@ OFTEN = {
 async def our_quorum(
     node: LiveBroker, settings: dict[str, str] | None = None
 ) -> AsyncIterator[RunningNode]:
-    """Over the directory and the settings of a node that is not running."""
+    """Runs over the directory and the settings of a node that is stopped."""
     given = read_server_properties(node.properties) | (settings or {})
     async with running(node.log_folder, given, cluster_id=CLUSTER_ID) as ours:
         yield ours
 
 
 def new_topic(name: str, topic_id: Uuid) -> list[Message]:
-    """As a controller makes one while its broker is away."""
+    """The records of a controller that creates a topic while its broker is away."""
     return [
         TopicRecord(name=name, topic_id=topic_id),
         ConfigRecord(
@@ -65,8 +65,8 @@ def new_topic(name: str, topic_id: Uuid) -> list[Message]:
             partition_id=0,
             topic_id=topic_id,
             replicas=[1],
-            # A broker that nobody knows yet counts as one that was killed: it is in no set of
-            # replicas, but it may lead as the last that did.
+            # An unregistered broker counts as one that was killed: it is in no in-sync set, but it
+            # may lead as the last known leader.
             isr=[],
             last_known_elr=[1],
             leader=-1,
@@ -95,7 +95,7 @@ def wait_for_leader(node: LiveBroker, topic: str) -> None:
 
 
 async def begin(node: LiveBroker, settings: dict[str, str] | None = None) -> None:
-    """Our quorum writes what a new cluster begins with, and a topic."""
+    """Our quorum writes the first records of a new cluster, and a topic."""
     async with our_quorum(node, settings) as ours:
         await ours.commit(
             BeginTransactionRecord(name="Bootstrap records"),
@@ -105,9 +105,7 @@ async def begin(node: LiveBroker, settings: dict[str, str] | None = None) -> Non
         await ours.commit(*new_topic("from-moldau", TOPIC_ID))
 
 
-async def test_apache_goes_on_with_a_log_that_we_began(
-    apache: ApacheOracle, tmp_path: Path
-) -> None:
+async def test_apache_continues_a_log_that_we_began(apache: ApacheOracle, tmp_path: Path) -> None:
     with LiveBroker(apache, tmp_path) as node:
         LiveMoldau(tmp_path, read_server_properties(node.properties)).format()
         await begin(node)
@@ -132,7 +130,7 @@ async def test_apache_goes_on_with_a_log_that_we_began(
             assert ours.quorum.leader_epoch == 5
 
 
-async def test_apache_goes_on_from_a_snapshot_of_ours(apache: ApacheOracle, tmp_path: Path) -> None:
+async def test_apache_continues_from_our_snapshot(apache: ApacheOracle, tmp_path: Path) -> None:
     with LiveBroker(apache, tmp_path) as node:
         node.format()
         await begin(node, OFTEN)
@@ -168,7 +166,7 @@ def finalized(apache: ApacheOracle, node: LiveBroker, *command: str) -> str:
     return run.output
 
 
-async def test_static_voters_that_apache_wrote_down_are_read(
+async def test_static_voters_that_apache_stored_are_read(
     apache: ApacheOracle, tmp_path: Path
 ) -> None:
     with LiveBroker(apache, tmp_path) as node:
@@ -183,7 +181,7 @@ async def test_static_voters_that_apache_wrote_down_are_read(
             assert voter.key.directory_id == ours.directory.meta.directory_id
 
 
-async def test_static_voters_that_we_wrote_down_are_read_by_apache(
+async def test_static_voters_that_we_stored_are_read_by_apache(
     apache: ApacheOracle, tmp_path: Path
 ) -> None:
     with LiveBroker(apache, tmp_path) as node:
@@ -209,7 +207,9 @@ async def test_static_voters_that_we_wrote_down_are_read_by_apache(
 
 
 async def test_static_voters_are_shared_too(apache: ApacheOracle, tmp_path: Path) -> None:
-    """kraft.version 0: nobody's directory matters, and the file of the election is an older one."""
+    """kraft.version 0: directory ids are not used, and the file of the election has its older
+    format.
+    """
     with LiveBroker(apache, tmp_path) as node:
         node.name_voters_in_settings()
         node.format()
@@ -221,7 +221,7 @@ async def test_static_voters_are_shared_too(apache: ApacheOracle, tmp_path: Path
         async with our_quorum(node) as ours:
             assert ours.quorum.kraft_version == 0
             assert "from-apache" in ours.image.topics
-            # The same but for the epoch.
+            # The same except for the epoch.
             assert stored.read_bytes() == apaches.replace(
                 b'"leaderEpoch":1', b'"leaderEpoch":%d' % ours.quorum.leader_epoch
             )

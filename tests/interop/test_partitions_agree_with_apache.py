@@ -15,8 +15,8 @@ def test_partitions_are_the_same(apache: ApacheOracle) -> None:
     chance = Random(1)
     keys = [chance.randbytes(chance.randint(0, 40)) for _ in range(3_000)]
     counts = [chance.choice([1, 2, 3, 7, 50, 1_000, 2**31 - 1]) for _ in keys]
-    asked = [f"{count} {key.hex()}" for count, key in zip(counts, keys, strict=True)]
-    run = apache.run_tool("PartitionOracle", stdin="\n".join(asked).encode())
+    queries = [f"{count} {key.hex()}" for count, key in zip(counts, keys, strict=True)]
+    run = apache.run_tool("PartitionOracle", stdin="\n".join(queries).encode())
     theirs = [int(line) for line in run.output.splitlines()]
     by_name = named_partitioner("murmur2", chance.random)
     for key, count, wanted in zip(keys, counts, theirs, strict=True):

@@ -1,5 +1,5 @@
-"""Patterns in ListTransactions match what Apache Kafka's RE2 matches, and are refused where it does
-so.
+"""Patterns in ListTransactions match the same ids as Apache Kafka's RE2, and are refused in the
+same cases.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.interop
 
 @pytest.fixture(scope="module")
 def client(apache: ApacheOracle, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WireClient]:
-    """Of a node of Apache's that has a transactional id for each of the texts."""
+    """A client of an Apache node that has a transactional id for each of the texts."""
     with LiveBroker(apache, tmp_path_factory.mktemp("apache")) as node:
         node.format()
         node.start()
@@ -43,7 +43,7 @@ def test_patterns_match_the_same_ids(client: WireClient) -> None:
     assert differing == {}
 
 
-def test_what_is_no_pattern_is_none_for_both(client: WireClient) -> None:
+def test_invalid_patterns_are_refused_by_both(client: WireClient) -> None:
     for pattern in WRONG:
         answer = client.ask(ListTransactionsRequest(transactional_id_pattern=pattern))
         assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION, pattern

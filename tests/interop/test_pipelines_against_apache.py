@@ -1,5 +1,6 @@
-"""A pipeline with Apache Kafka as its broker: one pass to two topics and dead letters, a window's
-sums by key; it is killed with a transaction open, and the next run makes everything exact.
+"""A pipeline with Apache Kafka as its broker: one pass to two topics and dead letters, and the sums
+of a window by key; it is killed with an open transaction, and the next run completes everything
+exactly once.
 """
 
 import json
@@ -61,7 +62,7 @@ def visit(number: int) -> bytes:
 
 
 def committed(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | None]]:
-    """All that readers of committed records are given, in order within partitions."""
+    """All records that committed readers get, in order within partitions."""
     found = []
     with Consumer(
         bootstrap, config={"isolation.level": "read_committed", "auto.offset.reset": "earliest"}
@@ -92,7 +93,7 @@ def test_a_pipeline_is_killed_and_run_again(node: LiveBroker, tmp_path: Path) ->
             }
 
         wait_for(is_in_the_middle, "an open transaction", WAIT_S)
-        # Leaving kills it and all its processes.
+        # Leaving the block kills it and all its processes.
     with started(path, "--once") as last:
         assert last.wait(WAIT_S) == 0, (tmp_path / "errors").read_text()[-3000:]
 

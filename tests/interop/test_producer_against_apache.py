@@ -1,4 +1,4 @@
-"""Our producer on Apache Kafka 4.3.1: what holds on Moldau holds there too."""
+"""Our producer on Apache Kafka 4.3.1: the tests for Moldau hold there too."""
 
 from collections.abc import Iterator
 from typing import Any

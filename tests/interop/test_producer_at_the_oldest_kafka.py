@@ -1,4 +1,6 @@
-"""Our producer at Kafka 2.1.1: numbers, codecs and transactions in the forms that it knows."""
+"""Our producer with Kafka 2.1.1: sequences, codecs and transactions in the forms that it
+supports.
+"""
 
 from collections.abc import Iterator
 
@@ -49,7 +51,7 @@ def committed(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_records_are_taken(bootstrap: str, codec: str) -> None:
+def test_records_are_accepted(bootstrap: str, codec: str) -> None:
     topic = fresh_name("topic")
     with Producer(bootstrap, config={"compression.type": codec, "batch.size": 1_000}) as producer:
         producer.send_many(topic, numbered(2_000)).result(PATIENCE_S)

@@ -1,5 +1,5 @@
-"""Our producers while leaders and coordinators of an Apache Kafka cluster move, die and fall
-silent: no acknowledged record is lost, none is there twice, each partition keeps its order.
+"""Our producers while leaders and coordinators of an Apache Kafka cluster move, die and stop
+answering: no acknowledged record is lost or duplicated, and each partition keeps its order.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def stored(cluster: LiveCluster, topic: str, partitions: int) -> dict[int, list[
 def send_while(
     producer: Any, topic: str, disturbance: Callable[[], object]
 ) -> tuple[list[bytes], list[Any]]:
-    """To three partitions in turn, until the disturbance is over and a while longer."""
+    """Sends to three partitions in turn, until the disturbance is over and a while longer."""
     values: list[bytes] = []
     deliveries: list[Any] = []
 
@@ -91,7 +91,7 @@ def test_leaders_move(apache_cluster: LiveCluster, make: Callable[..., Any]) -> 
     check(apache_cluster, topic, *sent)
 
 
-def test_a_leader_is_killed_and_comes_back(
+def test_a_leader_is_killed_and_restarts(
     apache_cluster: LiveCluster, make: Callable[..., Any]
 ) -> None:
     topic = fresh_name("killed")
@@ -108,7 +108,7 @@ def test_a_leader_is_killed_and_comes_back(
     check(apache_cluster, topic, *sent)
 
 
-def test_a_leader_falls_silent(apache_cluster: LiveCluster, make: Callable[..., Any]) -> None:
+def test_a_leader_stops_answering(apache_cluster: LiveCluster, make: Callable[..., Any]) -> None:
     topic = fresh_name("silent")
     apache_cluster.create_topic(topic, 3)
 
@@ -136,7 +136,7 @@ def test_records_without_keys_avoid_a_silent_broker(apache_cluster: LiveCluster)
             producer.send(topic, b"first", partition=number).result(PATIENCE_S)
         apache_cluster.freeze(2)
         try:
-            # Five requests wait for its answers, and what comes after them is stuck.
+            # Five requests wait for its responses, and later ones are blocked.
             for _ in range(6):
                 producer.send(topic, bytes(300), partition=1)
             streak = 0
@@ -147,7 +147,7 @@ def test_records_without_keys_avoid_a_silent_broker(apache_cluster: LiveCluster)
                 else:
                     delivery.result(PATIENCE_S)
                     streak += 1
-                # By chance it would not happen: a partition that lags still gets some.
+                # A long streak cannot be chance: a lagging partition still gets some records.
                 if streak == 100:
                     break
         finally:

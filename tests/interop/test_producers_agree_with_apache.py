@@ -1,4 +1,4 @@
-"""Each conversation of transactional producers goes as it is written: with Apache Kafka first, then
+"""Each conversation of transactional producers proceeds as written: with Apache Kafka first, then
 with Moldau.
 """
 
@@ -33,6 +33,6 @@ def node(
 
 
 @pytest.mark.parametrize("path", CONVERSATIONS, ids=lambda path: path.stem)
-def test_the_conversation_goes_as_written(node: LiveNode, path: Path) -> None:
+def test_the_conversation_proceeds_as_written(node: LiveNode, path: Path) -> None:
     expected, heard = talk(node.address, path)
     assert heard == expected

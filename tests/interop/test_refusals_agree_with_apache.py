@@ -1,5 +1,5 @@
-"""Requests that are refused, to a live Apache Kafka and to Moldau: the same codes and the same
-words, to the letter, for Apache's tools print them.
+"""Refused requests, to a live Apache Kafka and to Moldau: the same codes and the same texts, to the
+letter, because Apache's tools print them.
 """
 
 import re
@@ -184,22 +184,24 @@ REFUSED_SETTINGS = [
 ]
 
 
-def name_of(asked: AlterConfigsResource) -> str:
-    changes = [f"{each.name}={(each.value or '')[:12]}" for each in asked.configs]
-    return f"{asked.resource_type}-{asked.resource_name}-{'-'.join(changes)}"
+def name_of(requested: AlterConfigsResource) -> str:
+    changes = [f"{each.name}={(each.value or '')[:12]}" for each in requested.configs]
+    return f"{requested.resource_type}-{requested.resource_name}-{'-'.join(changes)}"
 
 
-@pytest.mark.parametrize("asked", REFUSED_SETTINGS, ids=name_of)
-def test_settings_are_refused_in_the_same_words(pair: Pair, asked: AlterConfigsResource) -> None:
-    answer = pair.same(m.IncrementalAlterConfigsRequest(resources=[asked]), 1)
+@pytest.mark.parametrize("requested", REFUSED_SETTINGS, ids=name_of)
+def test_settings_are_refused_in_the_same_words(
+    pair: Pair, requested: AlterConfigsResource
+) -> None:
+    answer = pair.same(m.IncrementalAlterConfigsRequest(resources=[requested]), 1)
     assert answer.responses[0].error_code != 0
 
 
 def description(kind: int, name: str, *keys: str) -> Message:
-    asked = DescribeConfigsResource(
+    requested = DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
     )
-    return m.DescribeConfigsRequest(resources=[asked], include_synonyms=True)
+    return m.DescribeConfigsRequest(resources=[requested], include_synonyms=True)
 
 
 ACCEPTED_SETTINGS = [
@@ -209,11 +211,11 @@ ACCEPTED_SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("asked", ACCEPTED_SETTINGS, ids=name_of)
-def test_what_looks_wrong_and_is_not_is_taken_by_both(
-    pair: Pair, asked: AlterConfigsResource
+@pytest.mark.parametrize("requested", ACCEPTED_SETTINGS, ids=name_of)
+def test_valid_settings_that_look_wrong_are_accepted_by_both(
+    pair: Pair, requested: AlterConfigsResource
 ) -> None:
-    answer = pair.same(m.IncrementalAlterConfigsRequest(resources=[asked]), 1)
+    answer = pair.same(m.IncrementalAlterConfigsRequest(resources=[requested]), 1)
     assert answer.responses[0].error_code == 0
 
 
@@ -242,7 +244,7 @@ def test_unknown_settings_of_brokers_are_stored_alike(pair: Pair, name: str) -> 
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        (TOPIC, "nobody"),
+        (TOPIC, "missing"),
         (TOPIC, ""),
         (TOPIC, "a/b"),
         (BROKER, "2"),
@@ -256,7 +258,7 @@ def test_unknown_settings_of_brokers_are_stored_alike(pair: Pair, name: str) -> 
         (99, "x"),
     ],
 )
-def test_what_cannot_be_described_is_refused_in_the_same_words(
+def test_invalid_descriptions_are_refused_in_the_same_words(
     pair: Pair, kind: int, name: str
 ) -> None:
     pair.same(description(kind, name, "retention.ms"), 4)
@@ -280,36 +282,36 @@ def forgotten(group: str, name: str = "there") -> Message:
 
 
 REFUSED_REQUESTS: list[tuple[Message, tuple[int, ...]]] = [
-    (m.DescribeGroupsRequest(groups=["nobody", ""]), ()),
-    (m.DeleteGroupsRequest(groups_names=["nobody", ""]), ()),
-    (forgotten("nobody"), ()),
+    (m.DescribeGroupsRequest(groups=["missing", ""]), ()),
+    (m.DeleteGroupsRequest(groups_names=["missing", ""]), ()),
+    (forgotten("missing"), ()),
     (forgotten(""), ()),
     (m.ListGroupsRequest(states_filter=["nonsense"]), (4, 5)),
     (m.ListGroupsRequest(types_filter=["nonsense"]), (5,)),
-    (m.DescribeTransactionsRequest(transactional_ids=["nobody", ""]), ()),
+    (m.DescribeTransactionsRequest(transactional_ids=["missing", ""]), ()),
     (m.ListTransactionsRequest(state_filters=["nonsense", "Ongoing"]), ()),
     (m.ListTransactionsRequest(transactional_id_pattern="["), (2,)),
     (
         m.DescribeProducersRequest(
             topics=[
                 ProducersTopic(name=name, partition_indexes=[0, 9, -1])
-                for name in ("nobody", "there", "a/b", "")
+                for name in ("missing", "there", "a/b", "")
             ]
         ),
         (),
     ),
-    (of_topic("nobody"), ()),
+    (of_topic("missing"), ()),
     (of_topic("there", partition=9), ()),
     (of_topic("there", offset=99), ()),
     (of_topic("there", offset=-2), ()),
     (of_topic("__consumer_offsets"), ()),
     (moved("/nowhere", "there"), ()),
-    (moved("/nowhere", "nobody"), ()),
+    (moved("/nowhere", "missing"), ()),
     (m.FindCoordinatorRequest(key="", key_type=0), (1, 2, 3)),
     (m.FindCoordinatorRequest(key="k", key_type=9), (1, 2, 3)),
     (m.FindCoordinatorRequest(coordinator_keys=["", "k"], key_type=9), (4, 5, 6)),
     (m.FindCoordinatorRequest(coordinator_keys=["", "k"]), (4, 5, 6)),
-    (m.LeaveGroupRequest(group_id="nobody", members=[MemberIdentity(member_id="x")]), (3, 4, 5)),
+    (m.LeaveGroupRequest(group_id="missing", members=[MemberIdentity(member_id="x")]), (3, 4, 5)),
     (m.ListConfigResourcesRequest(resource_types=[99, 2]), (1,)),
     (m.UnregisterBrokerRequest(broker_id=77), ()),
     (m.SaslHandshakeRequest(mechanism="PLAIN"), ()),
@@ -330,7 +332,7 @@ def test_requests_are_refused_in_the_same_words(
 
 @pytest.fixture(scope="module")
 def coordinated(pair: Pair) -> Pair:
-    """With coordinators of groups and transactions, which the first who asks for one makes."""
+    """With coordinators of groups and transactions, which the first request for each creates."""
     for side in pair:
         for kind in (0, 1):
             wait_for(partial(has_coordinator, side, kind), "a coordinator")
@@ -338,8 +340,8 @@ def coordinated(pair: Pair) -> Pair:
 
 
 def has_coordinator(side: Asker, kind: int) -> bool:
-    asked = m.FindCoordinatorRequest(coordinator_keys=["nobody"], key_type=kind)
-    (found,) = side.ask(asked, 4).coordinators
+    requested = m.FindCoordinatorRequest(coordinator_keys=["missing"], key_type=kind)
+    (found,) = side.ask(requested, 4).coordinators
     return bool(found.error_code == 0)
 
 
@@ -385,11 +387,11 @@ REFUSED_BATCHES = {
     "five without a key": produced(build_batch(NO_KEYS), "compacted"),
     "too large": produced(build_batch([Record(0, TIME_MS, None, bytes(1_100_000))])),
     "damaged": produced(damaged()),
-    "no topic": produced(build_batch(ONE), "nobody"),
+    "no topic": produced(build_batch(ONE), "missing"),
     "no partition": produced(build_batch(ONE), partition=9),
     "acks": produced(build_batch(ONE), acks=2),
     "no transactional id": produced(numbered(0, is_transactional=True)),
-    "an unknown transaction": produced(numbered(0, is_transactional=True), id_="nobody"),
+    "an unknown transaction": produced(numbered(0, is_transactional=True), id_="missing"),
 }
 
 
@@ -407,7 +409,7 @@ def test_a_gap_in_the_sequence_is_refused_in_the_same_words(pair: Pair) -> None:
 
 
 def without_bounds(value: object) -> str:
-    """Each clock makes its own range."""
+    """Each clock determines its own range."""
     return re.sub(r"\[-?\d+, -?\d+\]", "[bounds]", repr(value))
 
 

@@ -1,4 +1,4 @@
-"""What changes while a node runs: the same steps and answers on Apache Kafka 4.3.1 and here."""
+"""Changes at run time: the same steps and responses on Apache Kafka 4.3.1 and on Moldau."""
 
 import socket
 from contextlib import suppress
@@ -75,12 +75,12 @@ def is_closed(port: int) -> bool:
     return True
 
 
-def test_listeners_come_and_go(node: LiveNode) -> None:
+def test_listeners_are_added_and_removed(node: LiveNode) -> None:
     (port,) = free_ports(1)
     before = f"PLAINTEXT://{node.address},CONTROLLER://{node.controller_address}"
     after = f"{before},EXTRA://127.0.0.1:{port}"
     with WireClient(node.address) as client:
-        assert change(client, listeners=after) == 42, "nobody knows its protocol"
+        assert change(client, listeners=after) == 42, "its protocol is unknown"
         assert change(client, **{"listeners": after, MAP: PROTOCOLS}) == 0
         wait_for(lambda: answers(port), "the new listener")
         with WireClient(f"127.0.0.1:{port}") as through_extra:
@@ -117,7 +117,9 @@ def test_a_request_without_time_changes_nothing(node: LiveNode, timeout_ms: int)
         assert {one.name: len(one.partitions) for one in known} == {"there": 1}
 
 
-def test_a_partition_is_made_where_it_was_asked_for_before(node: LiveNode, tmp_path: Path) -> None:
+def test_a_partition_is_created_in_the_directory_requested_before(
+    node: LiveNode, tmp_path: Path
+) -> None:
     def move(client: WireClient, path: Path, topic: str) -> int:
         asked = AlterReplicaLogDirTopic(name=topic, partitions=[0])
         request = AlterReplicaLogDirsRequest(

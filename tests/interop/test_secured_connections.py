@@ -1,4 +1,4 @@
-"""Our clients at Apache Kafka's secured listeners: TLS, certificates of both sides, SASL."""
+"""Our clients with Apache Kafka's secured listeners: TLS, certificates of both sides, SASL."""
 
 import asyncio
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ async def test_tls_with_an_authority_that_is_trusted(
         assert await brokers_at(address, security_protocol="SSL", **way) == [address]
 
 
-async def test_a_broker_that_is_not_trusted_is_not_spoken_to(
+async def test_an_untrusted_broker_is_refused(
     broker: SecuredBroker, certificates: Certificates
 ) -> None:
     address = broker.secured_address("TLS")
@@ -84,7 +84,7 @@ async def test_a_broker_that_is_not_trusted_is_not_spoken_to(
             await brokers_at(address, security_protocol="SSL", **trust)
 
 
-async def test_the_name_in_the_certificate_counts(
+async def test_the_name_in_the_certificate_is_verified(
     broker: SecuredBroker, certificates: Certificates
 ) -> None:
     address = broker.secured_address("TLS", "127.0.0.1")
@@ -94,7 +94,7 @@ async def test_the_name_in_the_certificate_counts(
     assert await brokers_at(address, ssl_endpoint_identification_algorithm="", **settings)
 
 
-async def test_a_certificate_of_ours_is_shown(
+async def test_a_client_certificate_is_sent(
     broker: SecuredBroker, certificates: Certificates
 ) -> None:
     address = broker.secured_address("MUTUAL")
@@ -121,7 +121,7 @@ async def test_a_certificate_of_ours_is_shown(
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("listener", ["LOGIN", "BOTH"])
-async def test_who_knows_the_password_comes_in(
+async def test_a_client_with_the_password_logs_in(
     broker: SecuredBroker, certificates: Certificates, listener: str, mechanism: str
 ) -> None:
     address = broker.secured_address(listener)
@@ -134,7 +134,7 @@ async def test_who_knows_the_password_comes_in(
     assert address in str(caught.value)
 
 
-async def test_kafkas_own_form_of_credentials_is_understood(broker: SecuredBroker) -> None:
+async def test_kafkas_own_form_of_credentials_is_accepted(broker: SecuredBroker) -> None:
     secret = PASSWORD.replace("\\", "\\\\")
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
     jaas = f'{module} required username="{USER}" password="{secret}";'
@@ -143,8 +143,8 @@ async def test_kafkas_own_form_of_credentials_is_understood(broker: SecuredBroke
     assert await brokers_at(address, sasl_jaas_config=jaas, **settings) == [address]
 
 
-async def test_a_login_that_ends_is_renewed_under_work(broker: SecuredBroker) -> None:
-    """The broker cuts off who does not log in again in time."""
+async def test_an_expiring_login_is_renewed_under_load(broker: SecuredBroker) -> None:
+    """The broker disconnects clients that do not reauthenticate in time."""
     async with cluster_at(broker.secured_address("BRIEF"), **login("SCRAM-SHA-256")) as cluster:
         first = await cluster.connection(None)
         until_ms = cluster.clock.mono_ms() + 3 * BRIEF_MS
@@ -165,7 +165,7 @@ async def test_a_login_that_ends_is_renewed_under_work(broker: SecuredBroker) ->
         ("PLAIN", login(), "has no SASL; security.protocol should be PLAINTEXT or SSL"),
     ],
 )
-async def test_the_wrong_way_in_is_named(
+async def test_a_wrong_security_protocol_is_reported(
     broker: SecuredBroker, listener: str, settings: dict[str, Any], says: str
 ) -> None:
     address = broker.address if listener == "PLAIN" else broker.secured_address(listener)

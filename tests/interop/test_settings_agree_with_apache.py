@@ -1,5 +1,5 @@
-"""Settings: what a live Apache Kafka says about its own, and what we say about the same file and
-the same changes at run time. Only the documentation is ours.
+"""Settings: a live Apache Kafka and Moldau describe the same files and the same changes at run time
+alike. Only the documentation is our own.
 """
 
 import json
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.interop
 
 CASES = Path(__file__).parents[1] / "config" / "properties_cases.json"
 TOPIC, GROUP, SUBSCRIPTION = "described", "described-group", "described-metrics"
-# Written as they are: escapes, blanks and lines that go on are read by both.
+# Kept verbatim: both read escapes, blanks and continued lines.
 ODD_LINES = r"""
 ! a comment
 broker.rack : r\u0061ck\
@@ -64,7 +64,7 @@ unstable.api.versions.enable=false
 log.cleaner.io.buffer.load.factor=0.75
 max.connections.per.ip.overrides=127.0.0.9:5
 """
-# What Apache's controller sets for all brokers when it turns on eligible leader replicas.
+# The settings of all brokers that Apache's controller makes for eligible leader replicas.
 FIRST_CHANGES = {"min.insync.replicas": "1"}
 TOPIC_CHANGES = {
     "cleanup.policy": "compact,delete",
@@ -89,7 +89,7 @@ METRICS_CHANGES = {"metrics": "org.apache.kafka.", "interval.ms": "60000"}
 
 
 class Talk:
-    """One connection that asks and waits for the answer."""
+    """One connection for requests, each with its response."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -200,7 +200,7 @@ def talk(node: LiveBroker) -> Iterator[Talk]:
 
 
 def neutral(text: str | None, node: LiveNode) -> str | None:
-    """Without what is a node's own: its ports and its directory."""
+    """Without the values specific to a node: its ports and its directory."""
     for own, word in (
         (node.address, "ADDRESS"),
         (node.controller_address, "CONTROLLER"),
@@ -413,7 +413,7 @@ TRIES: list[tuple[ConfigResourceType, str, str, str | None, Operation]] = [
 ]
 
 
-def test_changes_are_taken_and_refused_alike(
+def test_changes_are_accepted_and_refused_alike(
     node: LiveBroker, talk: Talk, moldau: LiveMoldau, our_talk: Talk
 ) -> None:
     for live in (node, moldau):
@@ -426,7 +426,7 @@ def test_changes_are_taken_and_refused_alike(
 
 
 def test_changes_at_run_time_are_described_alike(node: LiveBroker, talk: Talk) -> None:
-    """Last in the file: it changes what the others look at."""
+    """Last in the file: it changes the settings that the other tests describe."""
     kind = ConfigResourceType.BROKER
     assert talk.change(kind, str(NODE_ID), OWN_CHANGES) == (0, None)
     assert talk.change(kind, "", CLUSTER_CHANGES) == (0, None)

@@ -1,4 +1,6 @@
-"""Source, sink and exactly-once in Spark, against Apache Kafka: the same as against Moldau."""
+"""Source, sink and exactly-once in Spark, against Apache Kafka: the same results as
+against Moldau.
+"""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The options `kafka.*` carry TLS and SASL, as those of Spark's own connector do."""
+"""The options `kafka.*` configure TLS and SASL, as those of Spark's own connector do."""
 
 from collections.abc import Iterator
 
@@ -56,7 +56,7 @@ def test_tls(broker: SecuredBroker, certificates: Certificates) -> None:
 def test_sasl_as_java_clients_write_it(broker: SecuredBroker) -> None:
     broker.create_topic("sasl")
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
-    # JAAS takes a backslash for the beginning of something else.
+    # JAAS treats a backslash as an escape.
     secret = PASSWORD.replace("\\", "\\" * 2)
     security = {
         "kafka__security__protocol": "SASL_PLAINTEXT",

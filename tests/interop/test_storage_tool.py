@@ -1,4 +1,4 @@
-"""`moldau storage` writes what Apache's StorageTool writes, and refuses what it refuses."""
+"""`moldau storage` writes the same files as Apache's StorageTool, and refuses the same input."""
 
 import ipaddress
 import re
@@ -47,7 +47,7 @@ def properties(folder: Path, kind: str, **changes: str | None) -> Path:
 
 
 class Formats:
-    """The same command, by both, each on directories of its own."""
+    """The same command by both tools, each on directories of its own."""
 
     def __init__(self, apache: ApacheOracle, folder: Path) -> None:
         self.apache = apache
@@ -65,7 +65,7 @@ class Formats:
         )
 
     def files(self, kind: str) -> list[str]:
-        """Below both directories; our lock files stay behind, Apache's are made by its start."""
+        """Files in both directories, without lock files, which each creates at another time."""
         return sorted(
             str(path.relative_to(self.folder)).removeprefix(f"{kind}-")
             for path in self.folder.glob(f"{kind}-*/**/*")
@@ -113,7 +113,7 @@ def formats(apache: ApacheOracle, tmp_path: Path) -> Formats:
     ],
     ids=str,
 )
-def test_both_write_the_same(
+def test_both_write_the_same_files(
     formats: Formats, options: list[str], changes: dict[str, str | None]
 ) -> None:
     theirs, ours = formats.run(*options, **changes)
@@ -127,8 +127,8 @@ def test_both_write_the_same(
         else:
             _compare_snapshots(first, second)
             _compare_dumps(formats.apache, first, second)
-    told = re.compile(r"Formatting (.*) /\S+ with (metadata\.version \S+)\.")
-    assert sorted(told.findall(ours.output)) == sorted(told.findall(theirs.output))
+    printed = re.compile(r"Formatting (.*) /\S+ with (metadata\.version \S+)\.")
+    assert sorted(printed.findall(ours.output)) == sorted(printed.findall(theirs.output))
 
 
 def _compare_meta(apache: Path, moldau: Path) -> None:
@@ -159,7 +159,7 @@ def _compare_snapshots(apache: Path, moldau: Path) -> None:
 
 
 def plain(endpoints: tuple[VoterEndpoint, ...]) -> list[tuple[str, str, int]]:
-    """Java writes IPv6 addresses at full length."""
+    """Java writes IPv6 addresses in full length."""
     shown = []
     for listener, host, port in endpoints:
         is_address = ":" in host
@@ -169,7 +169,7 @@ def plain(endpoints: tuple[VoterEndpoint, ...]) -> list[tuple[str, str, int]]:
 
 
 def _compare_dumps(apache: ApacheOracle, first: Path, second: Path) -> None:
-    """Without times, checksums and random ids."""
+    """Compares without times, checksums and random ids."""
     changing = re.compile(
         r"(CreateTime|crc|size|position|lastContainedLogTimestamp|voterDirectoryId|host)"
         r'(: ?|=|":"?)[^ ,}]+|^Dumping .*'
@@ -225,14 +225,14 @@ def test_both_refuse_the_same(
     assert len(ours.errors.strip().splitlines()) == 1, ours.errors
 
 
-def test_both_know_a_formatted_directory(formats: Formats) -> None:
+def test_both_recognize_a_formatted_directory(formats: Formats) -> None:
     assert [run.status for run in formats.run("--standalone")] == [0, 0]
     assert [run.status for run in formats.run("--standalone")] == [1, 1]
     runs = formats.run("--standalone", "--ignore-formatted")
     assert [run.status for run in runs] == [0, 0]
     for run in runs:
         assert "All of the log directories are already formatted." in run.output
-    # One more directory is formatted beside the others.
+    # Another directory is formatted in addition to the others.
     for kind in ("apache", "moldau"):
         path = formats.folder / f"{kind}.properties"
         text = path.read_text()
@@ -246,7 +246,7 @@ def test_both_know_a_formatted_directory(formats: Formats) -> None:
     assert formats.files("moldau") == formats.files("apache")
 
 
-def test_both_tell_the_same_about_directories(formats: Formats) -> None:
+def test_both_report_the_same_about_directories(formats: Formats) -> None:
     formats.run("--standalone")
     for kind in ("apache", "moldau"):
         config = str(formats.folder / f"{kind}.properties")

@@ -1,5 +1,5 @@
-"""Apache's tools against a live Apache Kafka and against Moldau: the same lines, whatever is asked,
-and above all where something is refused.
+"""Apache's tools against a live Apache Kafka and against Moldau print the same lines for all
+commands, and above all for refused ones.
 """
 
 import re
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.interop
 STACK = re.compile(r"\s+at |\s+\.\.\. \d+ more")
 
 
-def told(apache: ApacheOracle, node: LiveNode, tool: str, command: str) -> tuple[int, list[str]]:
-    """What the tool prints, but for epochs, which are offsets of each cluster's own log, and for
+def printed(apache: ApacheOracle, node: LiveNode, tool: str, command: str) -> tuple[int, list[str]]:
+    """The tool's output without epochs, which are offsets of each cluster's own log, and without
     addresses, times and places in Java's code.
     """
     run = apache.run_tool(tool, "--bootstrap-server", node.address, *command.split())
@@ -26,7 +26,7 @@ def told(apache: ApacheOracle, node: LiveNode, tool: str, command: str) -> tuple
     return run.status, [re.sub(r"\[\d{4}-\d\d-\d\d [\d:,]+\]", "[TIME]", line) for line in lines]
 
 
-# One after the other: each begins with what those before it have left.
+# In sequence: each command sees the effects of those before it.
 COMMANDS = [
     "describe",
     "upgrade --release-version 4.3",
@@ -112,41 +112,41 @@ def test_kafka_features_prints_the_same(
     static = commands is STATIC_VOTERS_COMMANDS
     with running_pairs(apache, tmp_path, settings, static_voters=static) as pairs:
         for place, command in enumerate(commands):
-            theirs, ours = (told(apache, side.node, FEATURES, command) for side in pairs.brokers)
+            theirs, ours = (printed(apache, side.node, FEATURES, command) for side in pairs.brokers)
             if theirs != ours:
                 differing[place, command] = theirs, ours
     assert differing == {}
 
 
 REFUSED = [
-    (TOPICS, "--describe --topic nobody"),
-    (TOPICS, "--delete --topic nobody"),
+    (TOPICS, "--describe --topic missing"),
+    (TOPICS, "--delete --topic missing"),
     (TOPICS, "--create --topic a/b"),
     (TOPICS, "--create --topic t --replication-factor 2"),
     (TOPICS, "--create --topic t --config no.such=1"),
     (TOPICS, "--create --topic t --config retention.ms=soon"),
-    (TOPICS, "--alter --topic nobody --partitions 3"),
-    (CONFIGS, "--entity-type topics --entity-name nobody --alter --add-config retention.ms=1"),
-    (CONFIGS, "--entity-type topics --entity-name nobody --describe"),
+    (TOPICS, "--alter --topic missing --partitions 3"),
+    (CONFIGS, "--entity-type topics --entity-name missing --alter --add-config retention.ms=1"),
+    (CONFIGS, "--entity-type topics --entity-name missing --describe"),
     (CONFIGS, "--entity-type brokers --entity-name 1 --alter --add-config node.id=7"),
     (CONFIGS, "--entity-type brokers --entity-name 1 --alter --add-config num.io.threads=99"),
     (CONFIGS, "--entity-type brokers --entity-default --alter --add-config listeners=X://:1"),
     (CONFIGS, "--entity-type groups --entity-name g --alter --add-config no.such=1"),
     (CONFIGS, "--entity-type client-metrics --entity-name m --alter --add-config interval.ms=1"),
-    (CONSUMER_GROUPS, "--describe --group nobody"),
-    (CONSUMER_GROUPS, "--describe --group nobody --members"),
-    (CONSUMER_GROUPS, "--describe --group nobody --state"),
-    (CONSUMER_GROUPS, "--delete --group nobody"),
-    (CONSUMER_GROUPS, "--delete-offsets --group nobody --topic nobody"),
-    (CONSUMER_GROUPS, "--reset-offsets --group nobody --topic nobody --to-earliest --dry-run"),
+    (CONSUMER_GROUPS, "--describe --group missing"),
+    (CONSUMER_GROUPS, "--describe --group missing --members"),
+    (CONSUMER_GROUPS, "--describe --group missing --state"),
+    (CONSUMER_GROUPS, "--delete --group missing"),
+    (CONSUMER_GROUPS, "--delete-offsets --group missing --topic missing"),
+    (CONSUMER_GROUPS, "--reset-offsets --group missing --topic missing --to-earliest --dry-run"),
 ]
 
 
-def test_what_is_refused_is_printed_the_same(apache: ApacheOracle, tmp_path: Path) -> None:
+def test_refusals_are_printed_the_same(apache: ApacheOracle, tmp_path: Path) -> None:
     differing = {}
     with running_pairs(apache, tmp_path) as pairs:
         for tool, command in REFUSED:
-            theirs, ours = (told(apache, side.node, tool, command) for side in pairs.brokers)
+            theirs, ours = (printed(apache, side.node, tool, command) for side in pairs.brokers)
             if theirs != ours:
                 differing[command] = theirs, ours
     assert differing == {}

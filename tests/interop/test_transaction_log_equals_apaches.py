@@ -1,5 +1,5 @@
-"""What Moldau writes into __transaction_state is what Apache Kafka writes there for the same
-requests, record by record. Apache's tool reads it, and `moldau dump` prints the same lines.
+"""Moldau and Apache Kafka write the same records into __transaction_state for the same requests.
+Apache's tool reads ours, and `moldau dump` prints the same lines.
 """
 
 import json
@@ -33,7 +33,9 @@ def states_of(address: str, transactional_id: str) -> str:
 
 
 def settle(producer: WireProducer, state: str) -> None:
-    """Until the markers are written; what comes next is then the next in the log, too."""
+    """Waits until the markers are written, so that the next record in the log is that of the next
+    step.
+    """
     wait_for(lambda: states_of(producer.address, producer.transactional_id) == state, state)
 
 
@@ -75,7 +77,9 @@ def left_open(producer: WireProducer) -> None:
 
 
 def nothing_in_it(producer: WireProducer) -> None:
-    """Only the new protocol ends what the coordinator never saw begin, and only with an abort."""
+    """Only the new protocol ends a transaction the coordinator never saw begin, and only by
+    aborting it.
+    """
     producer.init()
     if not producer.style.adds_itself:
         producer.end(commits=False)
@@ -91,7 +95,7 @@ STORIES: dict[str, Callable[[WireProducer], None]] = {
 
 
 def act(node: LiveNode) -> None:
-    """All stories, in both styles, one after the other."""
+    """Runs all stories, in both styles, one after the other."""
     node.format()
     node.start()
     node.create_topic("orders", 2)
@@ -103,7 +107,7 @@ def act(node: LiveNode) -> None:
 
 
 def dumped(apache: ApacheOracle, node: LiveNode) -> list[str]:
-    """What Apache's tool reads in the log of transactions."""
+    """The output of Apache's tool for the transaction log."""
     files = sorted((node.log_folder / "__transaction_state-0").glob("*.log"))
     option = "--transaction-log-decoder"
     run = apache.run_tool(TOOL, option, "--files", ",".join(map(str, files)))
@@ -113,8 +117,8 @@ def dumped(apache: ApacheOracle, node: LiveNode) -> list[str]:
 
 
 def history(lines: list[str]) -> dict[str, list[Any]]:
-    """The records of each id. Producer ids are counted from the id's first, times are only there or
-    not, and partitions of a topic are a set.
+    """The records of each id. Producer ids are relative to the id's first, times are only compared
+    for presence, and partitions of a topic are a set.
     """
     found: dict[str, list[Any]] = {}
     for line in lines:
@@ -141,9 +145,7 @@ def history(lines: list[str]) -> dict[str, list[Any]]:
     }
 
 
-def test_the_log_of_transactions_holds_the_same_records(
-    apache: ApacheOracle, tmp_path: Path
-) -> None:
+def test_the_transaction_log_has_the_same_records(apache: ApacheOracle, tmp_path: Path) -> None:
     for kind in ("ours", "theirs"):
         (tmp_path / kind).mkdir()
     with (

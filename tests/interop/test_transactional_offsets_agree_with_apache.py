@@ -1,5 +1,5 @@
-"""Each conversation about offsets in transactions, and about the markers that end them, goes as it
-is written: with Apache Kafka first, then with Moldau.
+"""Each conversation about transactional offsets, and about the markers that end the transactions,
+proceeds as written: with Apache Kafka first, then with Moldau.
 """
 
 from collections.abc import Iterator
@@ -33,6 +33,6 @@ def node(
 
 
 @pytest.mark.parametrize("path", CONVERSATIONS, ids=lambda path: path.stem)
-def test_the_conversation_goes_as_written(node: LiveNode, path: Path) -> None:
+def test_the_conversation_proceeds_as_written(node: LiveNode, path: Path) -> None:
     expected, heard = talk(node.address, path, OffsetTalk)
     assert heard == expected

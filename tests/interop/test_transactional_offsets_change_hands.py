@@ -1,5 +1,5 @@
-"""One log directory, coordinated in turns by Moldau and by Apache Kafka, with transactions that are
-open, committed and aborted: what is pending stays pending, and what is decided stays decided.
+"""One log directory, coordinated in turns by Moldau and by Apache Kafka, with open, committed and
+aborted transactions: pending offsets stay pending, and decided ones stay decided.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.interop
 
 @pytest.mark.parametrize("ends", [LiveNode.stop, LiveNode.kill], ids=["stopped", "killed"])
 @pytest.mark.parametrize("first", ["apache", "moldau"])
-def test_transactions_go_on_elsewhere(
+def test_transactions_continue_on_the_other_node(
     first: str, ends: Callable[[LiveNode], object], apache: ApacheOracle, tmp_path: Path
 ) -> None:
     theirs, ours = LiveBroker(apache, tmp_path, SETTINGS), LiveMoldau(tmp_path, SETTINGS)

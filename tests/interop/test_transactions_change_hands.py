@@ -1,5 +1,5 @@
 """One log directory, served in turns by Moldau and by Apache Kafka, with transactions in every
-state: what is decided stays decided, and whoever serves next ends what is open.
+state: decided transactions stay decided, and the next node ends open ones.
 """
 
 from collections.abc import Callable
@@ -28,14 +28,14 @@ TURNS = 4
 
 
 class Ledger:
-    """What readers of committed records must see."""
+    """The records that committed readers must see."""
 
     def __init__(self) -> None:
         self.committed: list[bytes] = []
         self.count = 0
 
     def write(self, producer: WireProducer) -> list[bytes]:
-        """To all places."""
+        """Writes to all partitions."""
         values = []
         for place in PLACES:
             self.count += 1
@@ -45,7 +45,7 @@ class Ledger:
 
 
 class Left:
-    """What one node leaves to the next, by producers of one style."""
+    """The transactions that one node leaves to the next, by producers of one style."""
 
     def __init__(self, address: str, style: Style, turn: int, ledger: Ledger) -> None:
         def producer(kind: str, timeout_ms: int = 600_000) -> WireProducer:
@@ -57,7 +57,7 @@ class Left:
         ledger.write(decided)
         decided.end(commits=False)
         ledger.committed += ledger.write(decided)
-        # Perhaps not complete before the node is gone.
+        # May be incomplete when the node ends.
         decided.end(commits=True)
         self.decided = decided
         self.open = producer("open")
@@ -73,7 +73,7 @@ class Left:
         return [self.decided, self.open, self.abandoned, self.slow]
 
     def end(self) -> None:
-        """Goes on where the other node ended."""
+        """Continues the transactions on the other node."""
         for producer in self.producers:
             producer.hang_up()
         self._ledger.committed += self.values + self._ledger.write(self.open)
@@ -116,7 +116,7 @@ def read(node: LiveNode) -> list[bytes]:
 
 
 def serve(node: LiveNode, left: list[Left], ledger: Ledger) -> None:
-    """End what the other left, and see that nothing else is there."""
+    """End the other node's transactions, and check that no other records exist."""
     for each in left:
         each.end()
     assert read(node) == sorted(ledger.committed)
@@ -124,7 +124,7 @@ def serve(node: LiveNode, left: list[Left], ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("ends", [LiveNode.stop, LiveNode.kill], ids=["stopped", "killed"])
 @pytest.mark.parametrize("first", ["apache", "moldau"])
-def test_whoever_comes_next_ends_what_is_open(
+def test_the_next_node_ends_open_transactions(
     first: str, ends: Callable[[LiveNode], None], apache: ApacheOracle, tmp_path: Path
 ) -> None:
     ours, theirs = LiveMoldau(tmp_path, SETTINGS), LiveBroker(apache, tmp_path, SETTINGS)

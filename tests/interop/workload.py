@@ -1,4 +1,4 @@
-"""What clients write to a live Apache node: every codec, transactions, both clocks, compaction."""
+"""The clients' writes to a live Apache node: every codec, transactions, both clocks, compaction."""
 
 import random
 from typing import Any
@@ -28,9 +28,10 @@ PARTITIONS = [
 
 def fill(broker: LiveBroker) -> Any:
     """Create the topics and write to them. One transaction is left open: its producer is returned
-    so that it stays alive."""
+    so that it stays alive.
+    """
     segment_bytes = str(SEGMENT_BYTES)
-    # The records are old; nothing may expire.
+    # The records are old, and none may expire.
     broker.create_topic("codecs", PARTITION_COUNTS["codecs"], retention_ms="-1")
     broker.create_topic("segmented", retention_ms="-1", segment_bytes=segment_bytes)
     broker.create_topic("transactions", PARTITION_COUNTS["transactions"], retention_ms="-1")
@@ -39,7 +40,7 @@ def fill(broker: LiveBroker) -> Any:
         "compacted",
         cleanup_policy="compact",
         segment_bytes=segment_bytes,
-        # Apache leaves these records alone for a week: compacting them is our part.
+        # Apache leaves these records alone for a week: compaction is left to us.
         min_compaction_lag_ms=str(WEEK_MS),
     )
     _write_codecs(broker)
@@ -50,7 +51,7 @@ def fill(broker: LiveBroker) -> Any:
 
 
 def read_everything(broker: LiveBroker) -> tuple[Served, Served]:
-    """What consumers see: read_uncommitted, then read_committed."""
+    """The records that consumers see: read_uncommitted, then read_committed."""
     return broker.read(PARTITIONS), broker.read(PARTITIONS, committed=True)
 
 

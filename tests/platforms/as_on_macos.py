@@ -1,7 +1,7 @@
-"""`pytest -p platforms.as_on_macos`: the calls that macOS does not have are taken away before
-anything is imported, and its own way to sync is put in their place. Processes that are started from
-here get the same (`macos_children/sitecustomize.py`). PYTEST_DONT_REWRITE: workers of pytest-xdist
-have it before pytest could.
+"""`pytest -p platforms.as_on_macos`: removes the calls that macOS lacks before anything is
+imported, and replaces the sync with that of macOS. Processes started from here get the same
+(`macos_children/sitecustomize.py`). PYTEST_DONT_REWRITE: workers of pytest-xdist import it before
+pytest could rewrite it.
 """
 
 import fcntl
@@ -11,17 +11,17 @@ from typing import Any
 
 F_FULLFSYNC = 51
 FULL_SYNCS_FILE = "FULL_SYNCS_FILE"
-"""Names a file that gets a line for each full sync: who did it, and of what."""
+"""Names a file that gets a line for each full sync: the process and the path."""
 HERE = Path(__file__).parent
 
 _fcntl = fcntl.fcntl
 full_syncs = 0
 refusal: int | None = None
-"""The error of file systems that cannot do it."""
+"""The error of file systems without a full sync."""
 
 
 def _with_full_sync(fd: Any, command: int, argument: Any = 0) -> Any:
-    global full_syncs  # noqa: PLW0603 - counted for the test that looks
+    global full_syncs  # noqa: PLW0603 - counted for a test
     if command != F_FULLFSYNC:
         return _fcntl(fd, command, argument)
     if refusal is not None:

@@ -1,5 +1,5 @@
-"""`pytest -p platforms.as_on_windows`: what Windows does not have is taken away before anything is
-imported: modules, calls, signals, signal handlers of event loops, and directories that are opened.
+"""`pytest -p platforms.as_on_windows`: removes what Windows lacks before anything is imported:
+modules, calls, signals, signal handlers of event loops, and opened directories.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import Any
 
-import psutil  # noqa: F401 - a tool of the tests; its Linux half needs what goes now
+import psutil  # noqa: F401 - a tool of the tests; its Linux part needs the removed modules
 
 MODULES = ("fcntl", "resource", "uvloop", "termios", "tty", "pwd", "grp")
 CALLS = (
@@ -28,7 +28,7 @@ _open = os.open
 
 
 def _open_no_directory(path: Any, flags: int, *others: Any, **more: Any) -> int:
-    if os.path.isdir(path):  # noqa: PTH112 - pathlib may be what calls
+    if os.path.isdir(path):  # noqa: PTH112 - pathlib may be the caller
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     return _open(path, flags, *others, **more)
 
@@ -39,7 +39,7 @@ for _name in CALLS:
     if hasattr(os, _name):
         delattr(os, _name)
 os.open = _open_no_directory
-# It has seen that Linux can remove a tree through open directories.
+# shutil has detected at import that Linux can remove a tree through open directories.
 shutil._use_fd_functions = False  # type: ignore[attr-defined]
 for _name in SIGNALS:
     delattr(signal, _name)

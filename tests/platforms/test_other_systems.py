@@ -1,5 +1,5 @@
-"""macOS and Windows, as far as Linux can play them: what they lack is taken away before Moldau is
-imported (`as_on_macos.py`, `as_on_windows.py`).
+"""macOS and Windows as far as Linux can imitate them: the features they lack are removed before
+Moldau is imported (`as_on_macos.py`, `as_on_windows.py`).
 """
 
 import errno
@@ -122,7 +122,7 @@ def suite(plugin: str, *tests: str, **more: str) -> "subprocess.CompletedProcess
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """Of a node that runs on Linux."""
+    """The address of a node that runs on Linux."""
     with broker(process=True) as running:
         yield running.bootstrap
 
@@ -138,14 +138,12 @@ def test_a_sync_on_macos_goes_through_the_cache_of_the_drive(tmp_path: Path, bef
 
 
 @pytest.mark.parametrize("number", [errno.ENOTSUP, errno.ENOTTY, errno.EINVAL])
-def test_a_file_system_that_knows_no_full_sync_gets_a_plain_one(
-    tmp_path: Path, number: int
-) -> None:
+def test_a_file_system_without_full_sync_gets_a_plain_one(tmp_path: Path, number: int) -> None:
     done = run("-c", A_REFUSED_SYNC.format(path=str(tmp_path / "file"), number=number))
     assert done.stdout == "1 plain syncs\n", done.stderr
 
 
-def test_a_full_sync_that_fails_is_not_tried_as_a_plain_one(tmp_path: Path) -> None:
+def test_a_full_sync_that_fails_is_not_retried_as_a_plain_one(tmp_path: Path) -> None:
     done = run("-c", A_REFUSED_SYNC.format(path=str(tmp_path / "file"), number=errno.EIO))
     assert done.stdout == f"{errno.EIO}\n", done.stderr
 
@@ -159,13 +157,13 @@ def test_processes_started_on_macos_sync_through_the_cache_of_the_drive(tmp_path
         assert any(line.startswith(f"{pid} ") and "/synced-0/" in line for line in lines), lines
 
 
-def test_what_pipelines_keep_goes_through_the_cache_of_the_drive_too(tmp_path: Path) -> None:
+def test_files_of_pipelines_are_synced_through_the_cache_of_the_drive_too(tmp_path: Path) -> None:
     done = run("-c", OTHER_SYNCS.format(folder=str(tmp_path)))
     assert done.stdout.split() == ["1", "3"], done.stderr
 
 
 @pytest.mark.parametrize(("soft", "then"), [(256, 10_240), (20_000, 20_000)])
-def test_macos_grants_fewer_descriptors_than_it_says(
+def test_macos_grants_fewer_descriptors_than_it_reports(
     monkeypatch: pytest.MonkeyPatch, soft: int, then: int
 ) -> None:
     limits = [(soft, resource.RLIM_INFINITY)]
@@ -228,7 +226,7 @@ def test_client_commands_work_with_what_windows_has(bootstrap: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("command", ["start", "demo", "storage", "dump", "pipeline"])
-def test_what_needs_a_posix_system_says_so_in_one_line_on_windows(command: str) -> None:
+def test_commands_that_need_posix_fail_with_one_line_on_windows(command: str) -> None:
     refused = moldau_on_windows(command, "info")
     assert refused.returncode == 1
     assert refused.stderr == (
@@ -240,22 +238,22 @@ def test_what_needs_a_posix_system_says_so_in_one_line_on_windows(command: str) 
     "module",
     ["moldau", "moldau.aio", "moldau.admin", "moldau.schemas", "moldau.spark.source.data_source"],
 )
-def test_what_clients_import_is_there_on_windows(module: str) -> None:
-    # Clients are loaded when they are named, which the star does.
+def test_modules_of_clients_can_be_imported_on_windows(module: str) -> None:
+    # Clients are loaded by name, which the star import does.
     done = run("-c", f"from platforms import as_on_windows; from {module} import *")
     assert done.returncode == 0, done.stderr
 
 
-def test_answers_of_http_are_kept_with_what_windows_has(tmp_path: Path) -> None:
+def test_http_responses_are_stored_with_what_windows_has(tmp_path: Path) -> None:
     done = run("-c", AN_ANSWER.format(folder=str(tmp_path / "answers")))
     assert done.stdout == "b'rows'\n", done.stderr
 
 
-def test_the_fixtures_say_what_they_need_on_windows(tmp_path: Path) -> None:
+def test_the_fixtures_name_their_requirement_on_windows(tmp_path: Path) -> None:
     tests = tmp_path / "test_used.py"
     tests.write_text(FIXTURES_USED)
     done = suite("platforms.as_on_windows", "--rootdir", str(tmp_path), str(tests))
     line = "OSError: a broker for tests needs Linux or macOS; on Windows run it in WSL"
-    # The summary at the end repeats them, cut to the terminal's width or, in CI, whole.
+    # The summary at the end repeats them, cut to the terminal's width or, in CI, in full.
     raised = [text for text in done.stdout.splitlines() if text.startswith("E ")]
     assert [text.split(maxsplit=1)[1] for text in raised] == [line, line], done.stdout

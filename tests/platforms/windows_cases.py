@@ -1,5 +1,5 @@
 """Schemas and the Spark source against a broker that runs elsewhere: `test_other_systems.py` runs
-this with what Windows lacks taken away. Spark itself is not started.
+this with the features that Windows lacks removed. Spark itself is not started.
 """
 
 import json
@@ -54,7 +54,7 @@ def topic() -> str:
 
 
 @pytest.mark.parametrize("kind", ["avro", "json"])
-def test_values_with_schemas_go_there_and_back(topic: str, kind: str) -> None:
+def test_values_with_schemas_make_a_round_trip(topic: str, kind: str) -> None:
     with RegistryServer() as server:
         registry = SchemaRegistry(server.url)
         to_bytes: Any = AvroSerializer(registry, AVRO)
@@ -78,7 +78,7 @@ def source(**options: str) -> DefaultSource:
 
 
 def read(reader: Any, partitions: Any) -> dict[str, Any]:
-    """The values by their keys. Spark sends the reader and its partitions to other processes."""
+    """The values by key. Spark sends the reader and its partitions to other processes."""
     reader, partitions = pickle.loads(pickle.dumps((reader, list(partitions))))
     rows = [row for one in partitions for batch in reader.read(one) for row in batch.to_pylist()]
     return {row["key"].decode(): row["value"] for row in rows}
@@ -88,7 +88,7 @@ def write(writer: Any) -> Any:
     return pickle.loads(pickle.dumps(writer)).write(iter([pa.RecordBatch.from_pydict(ROWS)]))
 
 
-def test_what_the_sink_writes_the_source_reads(topic: str) -> None:
+def test_the_source_reads_what_the_sink_writes(topic: str) -> None:
     writer = source(topic=topic).writer(KEY_VALUE, False)
     writer.commit([write(writer)])
     found = source(subscribe=topic)
@@ -96,7 +96,7 @@ def test_what_the_sink_writes_the_source_reads(topic: str) -> None:
     assert read(reader, reader.partitions()) == dict(zip(*ROWS.values(), strict=True))
 
 
-def test_what_the_streaming_sink_writes_the_streaming_source_reads(topic: str) -> None:
+def test_the_streaming_source_reads_what_the_streaming_sink_writes(topic: str) -> None:
     found = source(subscribe=topic, startingOffsets="latest")
     reader: Any = found.streamReader(found.schema())
     before = reader.initialOffset()

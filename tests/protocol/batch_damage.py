@@ -1,4 +1,4 @@
-"""Flips, cuts, inserts, repeats: what a hostile or broken writer may send."""
+"""Flips, cuts, inserts, repeats: the output of a hostile or broken writer."""
 
 from random import Random
 

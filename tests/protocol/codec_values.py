@@ -47,7 +47,7 @@ SCALARS: dict[int, st.SearchStrategy[Any]] = {
 }
 COUNTS = st.integers(0, ARRAY_MAX)
 
-# A peer may know fewer values of a field than the wire does: (structure, field) -> its values.
+# A peer may accept fewer values of a field than the wire does: (structure, field) -> its values.
 Restriction = Callable[[type[Struct], str], st.SearchStrategy[Any] | None]
 
 
@@ -103,7 +103,9 @@ def _draw_value(
 
 
 def example_message(message_class: type[Message], version: int, seed: int = 0) -> Any:
-    """A value that is not at its defaults anywhere: every field is filled, every array has two."""
+    """A value that is nowhere at its defaults: every field is filled, every array has two
+    elements.
+    """
     return _example_struct(build_plan(message_class, version), seed)
 
 

@@ -1,5 +1,6 @@
-"""Reads damaged messages that end right before a page nobody may read: one byte too far kills the
-process. Started by test_codec_bounds.py; prints how many it tried and ends by touching that page.
+"""Reads damaged messages that end right before an unreadable page: one byte too far kills the
+process. Started by test_codec_bounds.py; prints the number of messages and ends by touching that
+page.
 """
 
 import ctypes

@@ -1,5 +1,5 @@
-"""Runs the compiled reading loops over damaged bodies that end right before a page nobody may read:
-one byte read too far kills the process. Started by test_record_bounds.py; prints how many it tried.
+"""Runs the compiled reading loops over damaged bodies that end right before an unreadable page: one
+byte too far kills the process. Started by test_record_bounds.py; prints the number of bodies.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ PAGES = 4
 
 
 def guarded_memory() -> tuple[mmap.mmap, memoryview]:
-    """Writable pages with an unreadable one behind them."""
+    """Writable pages followed by an unreadable one."""
     area = mmap.mmap(-1, (PAGES + 1) * PAGE_BYTES)
     start = ctypes.addressof(ctypes.c_char.from_buffer(area))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -83,7 +83,7 @@ def main() -> int:
                     place[8:12] = (len(place) - 12).to_bytes(4, "big")
                 _records.stamp_batch(place, 0, 0, (0, 1 << 41, False, 1 << 20))
             tried += 1
-    # Proof that the guard works: reading behind it is what kills.
+    # Proof that the guard page works: reading beyond the end kills the process.
     sys.stdout.write(f"{tried}\n")
     sys.stdout.flush()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

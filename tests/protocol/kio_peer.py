@@ -1,4 +1,6 @@
-"""kio as a second opinion: finds its class for one of ours and turns what it read into ours."""
+"""kio as a second implementation: finds its class for one of ours and converts its messages to
+ours.
+"""
 
 import dataclasses
 import datetime as dt
@@ -21,11 +23,11 @@ from moldau.protocol.wire.schema import Message, Struct, struct_named
 MILLISECOND = dt.timedelta(milliseconds=1)
 EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 KNOWN_CODES = st.sampled_from([int(code) for code in ErrorCode])
-# What the types that kio chose can hold.
+# The values that kio's types can represent.
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "error_code": KNOWN_CODES,
     "timedelta_i64": st.integers(-(10**14), 10**14),
-    # It takes times through a float, which moves some by a millisecond; whole seconds survive.
+    # It converts times to floats, which shifts some by a millisecond; whole seconds survive.
     "datetime_i64": st.integers(0, 10**10).map(lambda seconds: seconds * 1000),
 }
 
@@ -38,7 +40,7 @@ _SCHEMAS = {_plain(name): versions for name, versions in schema_name_map.items()
 
 
 def kio_class(message_class: type[Message], version: int) -> type[Any] | None:
-    """None if kio does not know the message or the version."""
+    """None if kio lacks the message or the version."""
     name = message_class.__name__
     kind = EntityType.data
     for suffix, found in (("Request", EntityType.request), ("Response", EntityType.response)):
@@ -75,7 +77,7 @@ def _field(kio_struct: Any, name: str) -> tuple[Any, Any]:
 def restriction_of(
     message_class: type[Message], kio_message: type[Any]
 ) -> Callable[[type[Struct], str], st.SearchStrategy[Any] | None]:
-    """Limits generated values to what kio's types can hold."""
+    """Limits generated values to those that kio's types can represent."""
     pairs: dict[type[Struct], type[Any]] = {message_class: kio_message}
 
     def walk(ours: type[Struct], theirs: type[Any]) -> None:

@@ -1,4 +1,4 @@
-"""The generated code is what the generator writes, is complete, and loads only when it is used."""
+"""The generated code matches the generator, is complete, and is loaded only when it is used."""
 
 import json
 import subprocess
@@ -28,13 +28,13 @@ def class_of(fact: dict[str, Any]) -> type[Message]:
     return log_records.message_class(fact["name"])
 
 
-def test_what_is_checked_in_is_what_the_generator_writes() -> None:
+def test_the_checked_in_code_matches_the_generator() -> None:
     files = generate(ROOT / "protocol")
     assert files == generate(ROOT / "protocol")
     assert differences(files, ROOT / "src/moldau/protocol") == []
 
 
-def test_a_stale_or_left_over_file_is_noticed(tmp_path: Path) -> None:
+def test_a_stale_or_left_over_file_is_detected(tmp_path: Path) -> None:
     (tmp_path / "messages").mkdir()
     (tmp_path / "messages/gone.py").write_text("")
     (tmp_path / "enums.py").write_text("old")
@@ -96,7 +96,7 @@ def test_error_codes_are_those_of_the_facts() -> None:
     assert len(ErrorCode) == len(rows("errors.json"))
 
 
-def test_api_keys_know_what_is_advertised() -> None:
+def test_api_keys_record_the_advertised_versions() -> None:
     assert len(API_VERSIONS) == len(ApiKey) == 93
     assert API_VERSIONS[ApiKey.PRODUCE].broker == (0, 13)
     assert API_VERSIONS[ApiKey.PRODUCE].known == (3, 13)
@@ -142,7 +142,7 @@ def test_importing_the_codec_loads_no_message_modules() -> None:
 
 
 def test_secret_fields_exist() -> None:
-    """A secret that no field carries would be a spelling mistake in our own table."""
+    """A secret that is not a field of any message would be a spelling mistake in our own table."""
     from tools.protocol_generator.secrets import SECRET_FIELDS
 
     def names(fields: list[dict[str, Any]]) -> set[str]:

@@ -107,7 +107,7 @@ class CompactedLog:
         compression: Compression = Compression.NONE,
         timestamps: Sequence[int] | None = None,
     ) -> int:
-        """One batch; its first offset."""
+        """Appends one batch and returns its first offset."""
         stamps = timestamps or [self.now_ms] * len(pairs)
         records = [
             Record(number, stamp, key, value)
@@ -130,7 +130,7 @@ class CompactedLog:
         return result.first_offset
 
     def end(self, producer_id: int, *, commit: bool, epoch: int = 0) -> int:
-        """A transaction marker; its offset."""
+        """Appends a transaction marker and returns its offset."""
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         marker = end_transaction_marker(
             EndTransactionMarker(control_type=kind, coordinator_epoch=0),
@@ -163,11 +163,11 @@ class CompactedLog:
         return list(iterate_batches(self.content()))
 
     def records(self) -> list[Seen]:
-        """Everything but markers, committed or not."""
+        """Every record except markers, committed or not."""
         return list(_seen(batch for batch in self.batches() if not batch.is_control))
 
     def committed(self) -> list[Seen]:
-        """What read_committed sees up to the last stable offset."""
+        """The records that a read_committed consumer sees up to the last stable offset."""
         stable = self.log.last_stable_offset
         aborted = collect_aborted(self.log.segments, self.log.log_end_offset)
         visible = committed_batches(
@@ -177,7 +177,7 @@ class CompactedLog:
         return list(_seen(visible))
 
     def values(self) -> dict[bytes, bytes]:
-        """The table that a reader of the whole topic ends up with."""
+        """The table that a reader of the whole topic gets."""
         table: dict[bytes, bytes] = {}
         for record in self.committed():
             if record.key is None:

@@ -1,4 +1,4 @@
-"""Nothing that a test opened stays open: not a file, not a directory's lock."""
+"""Closes everything that a test has opened: files and directory locks."""
 
 from collections.abc import Iterator
 

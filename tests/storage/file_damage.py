@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 
 def cuts(content: bytes) -> Iterator[bytes]:
-    """Every shorter file but the empty one."""
+    """Every shorter file except the empty one."""
     for size in range(1, len(content)):
         yield content[:size]
 
 
 def changes(content: bytes) -> Iterator[bytes]:
-    """Same size, one byte different: each bit flipped, zeroed, or made another character."""
+    """The same size with one byte changed: each bit flipped, zeroed, or made another character."""
     for place, byte in enumerate(content):
         for other in {*(byte ^ 1 << bit for bit in range(8)), 0, 0xFF, *b"09a- \n"} - {byte}:
             yield content[:place] + bytes([other]) + content[place + 1 :]

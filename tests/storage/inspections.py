@@ -1,4 +1,4 @@
-"""Short ways to inspect and to forge, for the tests of inspections."""
+"""Helpers to inspect and to forge files, for the tests of inspections."""
 
 import struct
 from pathlib import Path
@@ -31,6 +31,6 @@ def batches_of(path: Path) -> list[BatchFound]:
 
 
 def with_crc(batch: bytearray) -> bytes:
-    """The batch with the checksum that fits it."""
+    """The batch with a matching checksum."""
     batch[17:21] = struct.pack(">I", crc32c.crc32c(bytes(batch[21:])))
     return bytes(batch)

@@ -30,7 +30,7 @@ CLUSTER = "cluster-of-the-tests"
 NODE = BrokerId(1)
 META = MetaProperties(cluster_id=CLUSTER, node_id=NODE, directory_id=Uuid(bytes(range(16))))
 
-# What the running test opened; the fixture in conftest.py closes it.
+# Logs that the running test opened; the fixture in conftest.py closes them.
 _opened: list[Callable[[], None]] = []
 
 SMALL_SEGMENTS = LogConfig(internal_segment_bytes=4096, index_interval_bytes=256)
@@ -119,7 +119,7 @@ class OneLog:
         high_watermark: int = 0,
         log_start_offset: int = 0,
     ) -> Log:
-        """Clean: after `close`. Otherwise as after SIGKILL: what was written is there."""
+        """Clean: after `close`. Otherwise as after SIGKILL: written bytes are kept."""
         if is_clean:
             self.log.close()
         else:
@@ -134,7 +134,9 @@ class OneLog:
         )
 
     def append(self, *values: bytes, epoch: int | None = None, timestamp_ms: int = 1_000) -> int:
-        """One batch; its first offset. An epoch stays until the next one is given."""
+        """Appends one batch and returns its first offset. An epoch applies until another
+        is passed.
+        """
         self.epoch = self.epoch if epoch is None else epoch
         batch = records_batch(list(values), timestamp_ms=timestamp_ms)
         return self.log.append_as_leader(batch, self.epoch, 5_000).first_offset
@@ -179,7 +181,7 @@ def read_all(
 
 
 def read_from(log: Log, offset: int, isolation: Isolation, step: int = 1 << 20) -> Iterator[Record]:
-    """As a consumer does: from where the last read ended, until there is nothing more."""
+    """As a consumer does: continues where the last read ended, until there is nothing more."""
     while True:
         result = log.read(offset, step, isolation=isolation)
         if not len(result.records):
@@ -197,7 +199,7 @@ def values_of(log: Log) -> list[bytes | None]:
 
 
 def state_of(log: Log) -> dict[str, object]:
-    """Everything that must be the same after another recovery."""
+    """All state that must be the same after another recovery."""
     return {
         "records": read_all(log),
         "start": log.log_start_offset,
@@ -205,7 +207,7 @@ def state_of(log: Log) -> dict[str, object]:
         "high watermark": log.high_watermark,
         "stable": log.last_stable_offset,
         "epochs": log.epochs.entries,
-        # As a snapshot keeps them: the last batch of each, not the last five.
+        # As a snapshot stores them: the last batch of each, not the last five.
         "producers": encode_snapshot(sorted(log.producers, key=lambda entry: entry.producer_id)),
         "segments": [(s.base_offset, s.size) for s in log.segments],
         "offset indexes": [_indexed(s, lambda s: s.offset_index.entries) for s in log.segments],

@@ -30,7 +30,7 @@ class ExpectedPartition:
     high_watermark: Offset
     last_stable: Offset
     records: tuple[ExpectedRecord, ...]
-    # What read_committed sees, where it differs.
+    # The offsets that read_committed sees, where they differ.
     committed_offsets: tuple[Offset, ...] | None
 
 

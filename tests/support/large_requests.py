@@ -1,6 +1,6 @@
 """The largest requests that are cheap to send, for every API that a broker serves: for each array
-of a request a message with many elements of it. Topics and groups are those that exist, unless it
-is them that are many.
+of a request a message with many elements in it. Topics and groups are existing ones, unless they
+are the elements themselves.
 """
 
 from collections.abc import Iterator
@@ -25,14 +25,14 @@ from moldau.protocol.wire.schema import (
 )
 
 ELEMENTS_MAX = 99_000
-"""A node takes 100,000 in one request."""
+"""A node accepts 100,000 in one request."""
 TOPIC_FIELDS = frozenset({"name", "topic", "topic_name", "resource_name"})
 INT16_MAX = 0x7FFF
 PLENTY_OF_TIME_MS = 30_000
 
 
 class Existing(NamedTuple):
-    """What requests name."""
+    """The names to use in requests."""
 
     topic: str
     topic_id: bytes
@@ -59,7 +59,7 @@ def large_requests(existing: Existing, elements: int = ELEMENTS_MAX) -> Iterator
 
 
 def _newest(message_class: type[Message]) -> dict[tuple[str, ...], tuple[int, Plan]]:
-    """The newest version that has an array, for each."""
+    """For each array, the newest version that has it."""
     oldest, newest = message_class.VERSIONS
     found: dict[tuple[str, ...], tuple[int, Plan]] = {}
     for version in range(newest, oldest - 1, -1):

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests: on loopback, in a folder of its own, not run by root."""
+"""A real PostgreSQL server for tests: on loopback, in a folder of its own, not run as root."""
 
 import os
 import pwd
@@ -18,7 +18,7 @@ _NEEDS = "these tests need PostgreSQL's server (Debian: apt-get install postgres
 
 
 def _programs() -> Path:
-    """Where initdb and pg_ctl are; tests that cannot have them are skipped, but not in CI."""
+    """The folder of initdb and pg_ctl; without them tests are skipped, except in CI."""
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     found = shutil.which("pg_ctl")
     if found is not None:
@@ -32,14 +32,14 @@ def _programs() -> Path:
 
 
 class PostgresProcess:
-    """Its superuser is `boss`; passwords are asked for."""
+    """Its superuser is `boss`; connections need a password."""
 
     def __init__(self, programs: Path, folder: Path) -> None:
         self._programs = programs
         self._folder = folder
         self.port = free_port()
         self.url = self.url_for("boss")
-        # PostgreSQL refuses to be run by root.
+        # PostgreSQL refuses to run as root.
         self._user = "nobody" if os.getuid() == 0 else None
         if self._user is not None:
             entry = pwd.getpwnam(self._user)
@@ -108,7 +108,7 @@ class PostgresProcess:
 @contextmanager
 def postgres_server() -> Iterator[PostgresProcess]:
     programs = _programs()
-    # Not below pytest's own folder, which nobody else may enter.
+    # Not below pytest's own folder, which other users cannot enter.
     with tempfile.TemporaryDirectory(prefix="moldau-postgres-") as folder:
         Path(folder).chmod(0o755)
         server_folder = Path(folder) / "server"

@@ -1,16 +1,16 @@
-"""Conversations of transactional producers with a node, as text: what they send, and after a line
-of dashes what they are told. The same text holds for Apache Kafka and for Moldau.
+"""Conversations of transactional producers with a node, as text: their requests, and after a line
+of dashes the responses. The same text holds for Apache Kafka and for Moldau.
 
-    a inits [v=4] [timeout=MS] [keeps]       keeps: goes on with the id and epoch it has
+    a inits [v=4] [timeout=MS] [keeps]       keeps: continues with its current id and epoch
     a adds t-0 t-1 [v=3]                     a commits | aborts [v=4]
     a writes t-0=x,y t-1=~z [v=11] [plain]   values, one batch for each partition; ~ is a plain one
     r reads t-0 [from=3] [uncommitted]       r ends t-0 [at=any | start | newest]
-    z looks t-0                              z deletes t-0=3 (what is before)
+    z looks t-0                              z deletes t-0=3 (the records before)
 
-With most: epoch=1 or epoch=-1 (absolute, or less than its own with a sign), pid=b (somebody
-else's), id=b, id=none, id=empty (a transactional id), seq=5, acks=1. A producer remembers its id,
-epoch and sequences from its answers, as clients do. Markers are read as +a and -a. Topics are made
-fresh for each conversation and have three partitions.
+With most: epoch=1 or epoch=-1 (absolute, or with a sign relative to its own), pid=b (that of
+another producer), id=b, id=none, id=empty (a transactional id), seq=5, acks=1. A producer remembers
+its id, epoch and sequences from responses, as clients do. Markers are shown as +a and -a. Each
+conversation creates its own topics, with three partitions.
 """
 
 from collections.abc import Iterable, Iterator
@@ -88,7 +88,7 @@ class Talker:
 
 @dataclass
 class Line:
-    """`a writes t-0=x v=9 plain`: who, what, and the rest."""
+    """`a writes t-0=x v=9 plain`: talker, verb, and the rest."""
 
     talker: str
     verb: str
@@ -129,13 +129,13 @@ class Conversation:
             talker.wire.close()
 
     def say(self, text: str) -> str:
-        """What the talker is told."""
+        """The response to the talker."""
         line = Line.parsed(text)
         talker = self._talker(line.talker)
         answer = getattr(self, f"_{line.verb}")(talker, line)
         return f"{line.talker} {line.verb}: {answer}"
 
-    # Producers
+    # Actions of producers
 
     def _inits(self, talker: Talker, line: Line) -> str:
         before = talker.producer_id
@@ -212,16 +212,16 @@ class Conversation:
             ],
         )
         answer = self._ask(talker, request, version)
-        told: dict[Place, str] = {}
+        results: dict[Place, str] = {}
         for topic, found in zip(by_topic, answer.responses, strict=True):
             for each in found.partition_responses:
                 place = topic, each.index
-                told[place] = ErrorCode(each.error_code).name
+                results[place] = ErrorCode(each.error_code).name
                 if each.error_code == 0:
                     sequence, count = counts[place]
                     talker.sequences[place] = max(sequence + count, talker.sequences.get(place, 0))
-                    told[place] += f"@{each.base_offset}"
-        return _joined((place, told[place]) for place, _ in line.places)
+                    results[place] += f"@{each.base_offset}"
+        return _joined((place, results[place]) for place, _ in line.places)
 
     def _commits(self, talker: Talker, line: Line) -> str:
         return self._end(talker, line, commits=True)
@@ -230,7 +230,7 @@ class Conversation:
         return self._end(talker, line, commits=False)
 
     def _end(self, talker: Talker, line: Line, *, commits: bool) -> str:
-        """Twice: the second answer comes when all markers are written."""
+        """Sends it twice: the second response comes when all markers are written."""
         version = line.number("v", 4)
         request = EndTxnRequest(
             transactional_id=self._id(talker, line) or "",
@@ -250,7 +250,7 @@ class Conversation:
             talker.sequences.clear()
         return f"NONE epoch={talker.epoch}"
 
-    # Readers
+    # Actions of readers
 
     def _reads(self, talker: Talker, line: Line) -> str:
         ((topic, index), _) = line.places[0]
@@ -327,7 +327,7 @@ class Conversation:
         sign = "+" if marker.control_type is ControlType.COMMIT else "-"
         yield sign + self._name_of(batch.producer_id)
 
-    # What lines mean
+    # Parts of lines
 
     def _talker(self, name: str) -> Talker:
         if name not in self._talkers:
@@ -347,7 +347,7 @@ class Conversation:
             settings = {"message.timestamp.after.max.ms": str((1 << 63) - 1)}
             made = create_topic(self._address, self._topics[name], PARTITIONS, settings)
             self._topic_ids[name] = made
-            # Leaders are named before they lead.
+            # Leaders are announced before they lead.
             wait_for(lambda: self._is_led(name), f"{name} to be led")
         return self._topics[name]
 
@@ -375,13 +375,15 @@ class Conversation:
 
     @staticmethod
     def _ask(talker: Talker, request: Message, version: int) -> Any:
-        """Again while another change of the transaction is under way, as clients do."""
+        """Repeats the request while another change of the transaction is in progress, as clients
+        do.
+        """
         for _ in range(ASKED_AGAIN_MAX):
             answer = talker.wire.ask(request, version)
             if not _BUSY & set(_codes(answer)):
                 return answer
             pause()
-        raise AssertionError(f"{talker.name} is told to wait for ever")
+        raise AssertionError(f"{talker.name} must wait forever")
 
 
 def _codes(answer: Any) -> Iterator[ErrorCode]:
@@ -395,8 +397,8 @@ def _codes(answer: Any) -> Iterator[ErrorCode]:
         yield ErrorCode(answer.error_code)
 
 
-def _joined(told: Iterable[tuple[Place, str]]) -> str:
-    return " ".join(f"{topic}-{index}={text}" for (topic, index), text in told)
+def _joined(results: Iterable[tuple[Place, str]]) -> str:
+    return " ".join(f"{topic}-{index}={text}" for (topic, index), text in results)
 
 
 def _batch(values: list[str], **options: Any) -> bytes:
@@ -405,7 +407,7 @@ def _batch(values: list[str], **options: Any) -> bytes:
 
 
 def talk(address: str, path: Path) -> tuple[list[str], list[str]]:
-    """What is written after the dashes, and what was heard."""
+    """The expected text after the dashes, and the actual one."""
     conversation = Conversation(address)
     expected: list[str] = []
     heard: list[str] = []
@@ -423,7 +425,9 @@ def talk(address: str, path: Path) -> tuple[list[str], list[str]]:
 
 
 def wait_for_coordinator(address: str) -> None:
-    """Asked for a coordinator, a new cluster first makes the topic that transactions live in."""
+    """When asked for a coordinator, a new cluster first creates the internal topic of
+    transactions.
+    """
     with WireClient(address) as client:
         for number in range(20):
             keys = FindCoordinatorRequest(

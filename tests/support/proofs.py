@@ -1,9 +1,11 @@
-"""Which test has seen which setting work. A test that would fail if a setting were ignored says so:
+"""Records which test has seen which setting work. A test that fails if a setting is ignored
+declares it:
 
-`@proves("max.connections")`: a node was started with it, or a topic made with it.
+`@proves("max.connections")`: a node was started with it, or a topic created with it.
 `@proves_change("max.connections")`: it was changed while the node ran.
 
-`tests/architecture/test_proofs.py` holds this against what the reference calls effective.
+`tests/architecture/test_proofs.py` compares this with the settings that the reference calls
+effective.
 """
 
 from collections.abc import Callable

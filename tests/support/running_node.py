@@ -1,7 +1,7 @@
 """Nodes for tests: `moldau start` in a process of its own, stopped by its process id.
 
-With KAFKA_UNDER_TEST=host:port the suites talk to a broker that runs already: what they promise is
-first seen to hold on Apache Kafka, then here. Waits poll a condition and have a deadline.
+With KAFKA_UNDER_TEST=host:port the suites use a broker that already runs: each promise is first
+shown to hold on Apache Kafka, then here. Waits poll a condition and have a deadline.
 """
 
 import os
@@ -26,10 +26,10 @@ UNDER_TEST = "KAFKA_UNDER_TEST"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 POLL_S = 0.02
-# Below the range from which the kernel gives outgoing connections their ports: a client that keeps
-# dialling a node that is down must not end up talking to itself.
+# Below the range from which the kernel assigns ports to outgoing connections: a client that keeps
+# dialling a stopped node must not end up connected to itself.
 PORTS = range(15_000, 32_000)
-# Groups start at once and the internal topic stays small, as tests of Kafka do it.
+# Groups start at once and the internal topic stays small, as in Kafka's own tests.
 QUICK_SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "4",
@@ -37,7 +37,7 @@ QUICK_SETTINGS = {
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody holds now."""
+    """An unused port of the loopback interface."""
     for port in random.sample(PORTS, 200):
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
@@ -45,12 +45,14 @@ def free_port() -> int:
 
 
 def fresh_name(kind: str) -> str:
-    """A name that nobody used before, also on a broker that outlives the test run."""
+    """A name that was never used before, even on a broker that outlives the test run."""
     return f"{kind}-{secrets.token_hex(5)}"
 
 
 def freeze(pid: int) -> None:
-    """SIGSTOP, and until it has taken effect: threads run on until the first of them notices."""
+    """Sends SIGSTOP and waits until it takes effect: threads run on until the first of them
+    notices.
+    """
     os.kill(pid, signal.SIGSTOP)
     states = Path(f"/proc/{pid}/task")
 
@@ -59,14 +61,14 @@ def freeze(pid: int) -> None:
             texts = [stat.read_text() for stat in states.glob("*/stat")]
         except OSError:
             return False  # A thread ended meanwhile.
-        # The state follows the name, which is in brackets and may hold anything.
+        # The state follows the name, which is in brackets and may contain anything.
         return all(text.rpartition(")")[2].split()[0] == "T" for text in texts)
 
     wait_for(stands_still, f"process {pid} to stop")
 
 
 class NodeDidNotStartError(AssertionError):
-    """The process ended before it was ready; the text holds what it wrote."""
+    """The process ended before it was ready; the text contains its output."""
 
 
 @dataclass
@@ -134,7 +136,7 @@ class RunningNode:
         return self.process
 
     def start(self) -> Self:
-        """Start the process and wait until it says that it takes requests."""
+        """Start the process and wait until it reports that it accepts requests."""
         process = self.launch()
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (self.folder / "ready").exists():
@@ -145,7 +147,7 @@ class RunningNode:
         return self
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
-        """Ask for a clean stop; the status it ends with."""
+        """Request a clean stop. Returns the exit status."""
         assert self.process is not None
         self.process.send_signal(how)
         status = self.process.wait(STOP_TIMEOUT_S)
@@ -153,7 +155,7 @@ class RunningNode:
         return status
 
     def kill(self) -> None:
-        """SIGKILL, also of a node that already ended."""
+        """SIGKILL; also valid for a node that has already ended."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -162,7 +164,7 @@ class RunningNode:
 
 @dataclass(frozen=True)
 class KafkaUnderTest:
-    """What a suite talks to."""
+    """The broker that a suite uses."""
 
     address: str
     node: RunningNode | None
@@ -176,7 +178,7 @@ class KafkaUnderTest:
 def kafka_under_test(
     folder: Path, settings: Mapping[str, str] = QUICK_SETTINGS
 ) -> Iterator[KafkaUnderTest]:
-    """A fresh node of ours, or the broker that the environment names."""
+    """A new node of ours, or the broker that the environment names."""
     named = os.environ.get(UNDER_TEST)
     if named is not None:
         yield KafkaUnderTest(named, None)

@@ -1,5 +1,5 @@
-"""A real standalone cluster of Spark's on loopback: a master and workers, each a process of the
-wheel's jars, small.
+"""A real standalone cluster of Spark on loopback: a small master and small workers, each a process
+that runs the wheel's jars.
 """
 
 import os
@@ -13,7 +13,7 @@ from worker_killing import WORKER, kill_with_children
 
 WAIT_S = 300.0
 MASTER = "org.apache.spark.deploy.master.Master"
-# For drivers: what is small, and sees quickly that an executor is gone.
+# Settings for drivers: small, and quick to detect that an executor is gone.
 SMALL = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
@@ -52,13 +52,13 @@ class StandaloneCluster:
             process.wait()
 
     def have_workers(self, count: int) -> None:
-        """As many as that live; new ones take the place of the dead."""
+        """Ensures `count` live workers; new ones replace dead ones."""
         alive = sum(one.poll() is None for one in self.workers)
         for _ in range(count - alive):
             self.add_worker()
 
     def add_worker(self) -> None:
-        """Returns when the master knows it."""
+        """Returns when the master has registered it."""
         number = len(self.workers)
         log = self._folder / f"worker{number}.log"
         worker = self._start(
@@ -94,8 +94,8 @@ def spark_home() -> Path:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Small, on loopback, and with the Java that jobs get. The Python of the tests is what drivers
-    name; workers know none.
+    """Small, on loopback, and with the Java that jobs use. Drivers use the Python of the tests;
+    workers have none of their own.
     """
     from moldau.pipelines.run.worker_python import worker_python
     from moldau.spark import ensure_java

@@ -10,8 +10,8 @@ def local_session(folder: Path, master: str = "local[2]", **settings: str) -> An
 
     from moldau.spark import ensure_java
 
-    # The JVM passes on the environment that it was started with, and outlives sessions: it may be
-    # the tests of another folder that start it. Spark's Python processes import the tests' faults.
+    # The JVM passes on the environment that it was started with, and outlives sessions: tests of
+    # another folder may have started it. Spark's Python processes import the tests' faults.
     os.environ |= {"PYTHONPATH": str(Path(__file__).parents[1]), "SPARK_LOCAL_IP": "127.0.0.1"}
     ensure_java()
     known = {
@@ -39,7 +39,7 @@ def local_session(folder: Path, master: str = "local[2]", **settings: str) -> An
 
 
 def started_copy(session: Any, bootstrap: str, topics: tuple[str, str], checkpoint: Path) -> Any:
-    """A query that writes one topic's records to the other as they come."""
+    """A query that copies one topic's records to the other as they arrive."""
     topic, target = topics
     servers = {"kafka.bootstrap.servers": bootstrap}
     reading = session.readStream.format("moldau").options(**servers, subscribe=topic)

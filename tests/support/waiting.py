@@ -1,4 +1,4 @@
-"""Waiting for a condition that nothing signals: `until` on the event loop, `wait_for` elsewhere.
+"""Waits for conditions without a signal: `until` on the event loop, `wait_for` elsewhere.
 Only here may a test let time pass (tests/architecture/test_ratchets.py).
 """
 
@@ -36,7 +36,7 @@ def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_T
 
 
 def pause() -> None:
-    """Leaves the processor to other processes between two looks at a condition."""
+    """Leaves the processor to other processes between two polls of a condition."""
     threading.Event().wait(_POLL_S)
 
 

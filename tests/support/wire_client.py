@@ -1,6 +1,7 @@
-"""A blocking connection that speaks Kafka's frames, for tests that say exactly what is sent.
+"""A blocking connection that speaks Kafka's frames, for tests that specify exactly what is sent.
 
-It encodes and decodes with Moldau's own codec; what no codec would make goes through `send_raw`.
+It encodes and decodes with Moldau's own codec; bytes that no codec would produce go through
+`send_raw`.
 """
 
 import itertools
@@ -21,11 +22,11 @@ ANSWER_TIMEOUT_S = 30.0
 
 
 class HungUpError(ConnectionError):
-    """The other side closed the connection."""
+    """The peer closed the connection."""
 
 
 class Asks(Protocol):
-    """Whatever sends a request and gives back its answer."""
+    """An object that sends a request and returns its response."""
 
     def ask(self, request: Message, version: int | None = None) -> Any: ...
 
@@ -59,7 +60,9 @@ class WireClient:
         self._socket.close()
 
     def send(self, request: Message, version: int | None = None) -> int:
-        """Send a request without waiting; its correlation id. The newest version if none given."""
+        """Send a request without waiting, by default in its newest version. Returns its correlation
+        id.
+        """
         number = next(self._numbers)
         if version is None:
             version = request.VERSIONS[1]
@@ -68,7 +71,7 @@ class WireClient:
         return number
 
     def ask(self, request: Message, version: int | None = None) -> Any:
-        """Send a request and read its answer."""
+        """Send a request and read its response."""
         if version is None:
             version = request.VERSIONS[1]
         number = self.send(request, version)
@@ -77,7 +80,7 @@ class WireClient:
         return response
 
     def receive(self, api_key: ApiKey, version: int) -> tuple[int, Any]:
-        """Correlation id and message of the next answer."""
+        """Correlation id and message of the next response."""
         return read_response(self.receive_frame(), response_class(api_key), version)
 
     def send_raw(self, content: bytes) -> None:
@@ -94,14 +97,16 @@ class WireClient:
         return self._receive_exactly(size)
 
     def has_answer(self, timeout_s: float = 0) -> bool:
-        """Whether something has arrived that was not received yet."""
-        # select() takes no descriptor beyond 1,023, and a node in this process may have many.
+        """Whether bytes have arrived that were not received yet."""
+        # select() accepts no descriptor beyond 1,023, and a node in this process may have many.
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(timeout_s * 1000))
 
     def hangs_up(self) -> bool:
-        """Whether the other side closes without a byte of answer; waits for one or the other."""
+        """Whether the peer closes the connection without a byte of response; waits for one or the
+        other.
+        """
         try:
             return self._socket.recv(1) == b""
         except ConnectionResetError:
@@ -123,8 +128,8 @@ class WireClient:
 def create_topic(
     address: str, name: str, partitions: int = 1, configs: dict[str, str] | None = None
 ) -> bytes:
-    """Create a topic, wait until each partition has a leader; the topic's id. Records stay however
-    old they are, unless told otherwise.
+    """Create a topic, wait until each partition has a leader, and return the topic's id. By default
+    records are kept regardless of their age.
     """
     from moldau.protocol.messages.create_topics import (
         CreatableTopic,

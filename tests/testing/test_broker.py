@@ -1,4 +1,4 @@
-"""The broker for tests is a real one, quick to have, and fails on demand."""
+"""The broker for tests is a real one, starts quickly, and fails on demand."""
 
 import contextlib
 import socket
@@ -35,7 +35,7 @@ def running(request: pytest.FixtureRequest) -> Iterator[ThreadBroker | ProcessBr
 
 
 def produce(bootstrap: str, topic: str, *values: bytes, **settings: object) -> list[object]:
-    """What became of each record."""
+    """The outcome of each record."""
     outcomes: list[object] = []
     producer = Producer({"bootstrap.servers": bootstrap, **settings})
     for value in values:
@@ -56,7 +56,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
 
 
 def times(bootstrap: str, topic: str, count: int) -> list[int]:
-    """When the records were appended."""
+    """The append times of the records."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "timer", "auto.offset.reset": "earliest"}
     )
@@ -81,7 +81,7 @@ def test_data_survives_a_restart_on_the_same_port(running: ThreadBroker | Proces
     assert read(before, "orders", 1) == [b"kept"]
 
 
-def test_a_killed_broker_comes_back_with_what_was_acknowledged() -> None:
+def test_a_killed_broker_restarts_with_all_acknowledged_records() -> None:
     with broker(process=True) as running:
         assert isinstance(running, ProcessBroker)
         produce(running.bootstrap, "orders", b"kept")
@@ -90,7 +90,9 @@ def test_a_killed_broker_comes_back_with_what_was_acknowledged() -> None:
         assert read(running.bootstrap, "orders", 1) == [b"kept"]
 
 
-def test_injected_errors_reach_the_client_and_end(running: ThreadBroker | ProcessBroker) -> None:
+def test_injected_errors_reach_the_client_and_then_stop(
+    running: ThreadBroker | ProcessBroker,
+) -> None:
     running.create_topic("orders")
     running.fail_next("Produce", "MESSAGE_TOO_LARGE")
     refused, taken = (
@@ -109,14 +111,14 @@ def test_errors_that_clients_retry_are_survived(running: ThreadBroker | ProcessB
     assert read(running.bootstrap, "orders", 1) == [b"a"]
 
 
-def test_a_delayed_answer_comes_when_the_clock_is_moved() -> None:
+def test_a_delayed_response_arrives_when_the_clock_is_moved() -> None:
     with broker() as running, WireClient(running.bootstrap) as client:
         running.delay("Metadata", ms=3_600_000, times=1)
         client.send(MetadataRequest(topics=[]), 12)
         with WireClient(running.bootstrap) as other:
             assert other.ask(ApiVersionsRequest(), 0).error_code == 0
         assert not client.has_answer()
-        # Again if the request had not arrived yet: the delay begins then.
+        # Repeated in case the request had not arrived yet: the delay begins on arrival.
         for _ in range(DEADLINE_S):
             running.clock.advance(seconds=3600)
             if client.has_answer(timeout_s=1):
@@ -139,7 +141,7 @@ def test_connections_are_dropped_on_demand(running: ThreadBroker | ProcessBroker
     assert admin.list_topics(timeout=DEADLINE_S).brokers
 
 
-def test_what_cannot_be_asked_for_is_refused_with_a_hint(
+def test_an_impossible_fault_is_refused_with_a_hint(
     running: ThreadBroker | ProcessBroker,
 ) -> None:
     with pytest.raises(ValueError, match="PRODUCE"):
@@ -157,7 +159,7 @@ def test_what_cannot_be_asked_for_is_refused_with_a_hint(
     assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_an_error_may_come_late_and_the_connection_goes_on(
+def test_an_error_may_be_delayed_and_the_connection_stays_open(
     running: ThreadBroker | ProcessBroker,
 ) -> None:
     running.create_topic("orders")
@@ -175,7 +177,7 @@ def test_an_error_may_come_late_and_the_connection_goes_on(
     assert codes == [refused, refused, ErrorCode.NONE]
 
 
-def test_an_error_that_no_answer_can_tell_ends_the_connection(
+def test_an_error_that_no_response_can_carry_closes_the_connection(
     running: ThreadBroker | ProcessBroker,
 ) -> None:
     running.create_topic("orders")
@@ -192,7 +194,7 @@ def test_an_error_that_no_answer_can_tell_ends_the_connection(
     assert produce(running.bootstrap, "orders", b"a", acks=0) == [None]
 
 
-def test_time_stays_where_it_was_moved_to(running: ThreadBroker | ProcessBroker) -> None:
+def test_a_moved_clock_stays_moved(running: ThreadBroker | ProcessBroker) -> None:
     running.create_topic("orders", config={"message.timestamp.type": "LogAppendTime"})
     running.clock.advance(seconds=10_000_000)
     produce(running.bootstrap, "orders", b"before")
@@ -202,14 +204,14 @@ def test_time_stays_where_it_was_moved_to(running: ThreadBroker | ProcessBroker)
     assert before_ms <= after_ms
 
 
-def test_a_stopped_broker_says_so() -> None:
+def test_a_stopped_broker_raises() -> None:
     with broker() as running:
         running.stop()
         with pytest.raises(MoldauError, match="not running"):
             running.create_topic("late")
 
 
-def test_several_brokers_live_in_one_process() -> None:
+def test_several_brokers_run_in_one_process() -> None:
     with broker() as first, broker() as second:
         produce(first.bootstrap, "orders", b"first")
         produce(second.bootstrap, "orders", b"second")
@@ -217,7 +219,7 @@ def test_several_brokers_live_in_one_process() -> None:
         assert read(second.bootstrap, "orders", 1) == [b"second"]
 
 
-def test_the_fixtures_are_there_once_it_is_installed(
+def test_the_fixtures_exist_once_moldau_is_installed(
     moldau_broker: ThreadBroker, moldau_topic: str
 ) -> None:
     assert produce(moldau_broker.bootstrap, moldau_topic, b"a") == [None]

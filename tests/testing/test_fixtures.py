@@ -1,4 +1,4 @@
-"""The pytest fixtures, used by a pytest of its own as a user's would."""
+"""The pytest fixtures, used by a separate pytest run as a user's would."""
 
 import pytest
 
@@ -47,7 +47,7 @@ MEDDLING = """
 """
 
 
-def test_what_a_test_does_to_the_broker_ends_with_it(pytester: pytest.Pytester) -> None:
+def test_effects_of_a_test_on_the_broker_end_with_it(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(MEDDLING)
     pytester.runpytest_subprocess("-q", "-x", "-p", "no:cacheprovider").assert_outcomes(passed=7)
 

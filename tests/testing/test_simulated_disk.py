@@ -1,4 +1,4 @@
-"""The simulated disk keeps the promises that tests of the log lean on."""
+"""The simulated disk keeps the promises that tests of the log rely on."""
 
 import errno
 from pathlib import Path
@@ -23,11 +23,11 @@ def disk_with_log(content: bytes = b"") -> tuple[SimulatedDisk, SimulatedFile]:
 
 
 def left_of(disk: SimulatedDisk) -> set[bytes | None]:
-    """What every power cut could leave of the log."""
+    """The contents of the log that a power failure could leave."""
     return {left.files().get("/log") for _, left in disk.variants_after_crash()}
 
 
-def test_synced_content_survives_every_power_cut() -> None:
+def test_synced_content_survives_every_power_failure() -> None:
     disk, log = disk_with_log()
     log.append([b"synced"])
     log.sync()
@@ -42,12 +42,12 @@ def test_unsynced_content_may_be_lost_kept_or_torn_but_synced_stays() -> None:
     assert b"synced" in left
     assert b"synced" + b"x" * 1200 in left
     assert b"synced" + b"x" * 506 in left, "cut at a sector of the file"
-    assert b"synced" + b"x" * 506 + bytes(694) in left, "zeros behind the cut"
-    assert b"synced" + bytes(1200) in left, "the size came, the content did not"
+    assert b"synced" + b"x" * 506 + bytes(694) in left, "zeros after the cut"
+    assert b"synced" + bytes(1200) in left, "the size is durable, the content is not"
     assert any(b"\xa0" in content for content in left), "garbage in the torn sector"
 
 
-def test_a_synced_file_without_its_name_is_lost_unless_the_disk_is_kind() -> None:
+def test_a_synced_file_without_its_name_is_lost_unless_the_disk_syncs_names() -> None:
     for kind in (False, True):
         disk = SimulatedDisk(sync_keeps_name=kind)
         log = disk.open(LOG, create=True)
@@ -115,7 +115,7 @@ def test_a_directory_keeps_its_files_when_it_is_renamed() -> None:
     assert names == {"/t-0/log", "/t-0.1-delete/log"}
 
 
-def test_the_power_goes_before_the_chosen_effect_and_stays_off() -> None:
+def test_the_power_fails_before_the_chosen_effect_and_stays_off() -> None:
     disk, log = disk_with_log()
     disk.crash_at(2)
     log.append([b"first"])
@@ -127,11 +127,11 @@ def test_the_power_goes_before_the_chosen_effect_and_stays_off() -> None:
     assert disk.files() == {"/log": b"first"}
 
 
-def test_a_crash_is_not_caught_by_mistake() -> None:
+def test_a_crash_is_not_caught_accidentally() -> None:
     assert not issubclass(SimulatedCrash, Exception)
 
 
-def test_an_effect_fails_once_or_for_ever() -> None:
+def test_an_effect_fails_once_or_forever() -> None:
     disk, log = disk_with_log()
     disk.fail_at(1, OSError(errno.ENOSPC, "No space left on device"))
     with pytest.raises(OSError, match="No space"):
@@ -162,7 +162,7 @@ def test_a_short_write_leaves_its_first_bytes() -> None:
     assert log.size() == 3
 
 
-def test_after_a_failed_sync_a_later_one_saves_nothing_of_it() -> None:
+def test_after_a_failed_sync_a_later_one_does_not_save_the_content() -> None:
     """Linux marks the pages clean: the second fsync succeeds over lost content."""
     disk, log = disk_with_log(b"old")
     log.append([b"AAAA"])
@@ -170,7 +170,7 @@ def test_after_a_failed_sync_a_later_one_saves_nothing_of_it() -> None:
     with pytest.raises(OSError, match="Input/output"):
         log.sync()
     assert log.read(0, 99) == b"oldAAAA", "a running program still sees it"
-    assert {b"old", b"oldAAAA"} <= left_of(disk), "nobody knows"
+    assert {b"old", b"oldAAAA"} <= left_of(disk), "either is possible"
     log.append([b"BB"])
     log.sync()
     assert left_of(disk) == {b"old\0\0\0\0BB"}
@@ -208,7 +208,7 @@ def test_reads_can_be_cold() -> None:
     assert asked == [LOG]
 
 
-def test_the_trace_tells_what_was_done() -> None:
+def test_the_trace_lists_the_effects() -> None:
     disk, log = disk_with_log()
     heard: list[Effect] = []
     disk.on_effect(heard.append)
@@ -223,7 +223,7 @@ def test_the_trace_tells_what_was_done() -> None:
     ]
 
 
-def test_forks_do_not_touch_each_other() -> None:
+def test_forks_are_independent() -> None:
     disk, log = disk_with_log(b"base")
     log.append([b"+1"])
     copy = disk.fork()
@@ -236,7 +236,7 @@ def test_forks_do_not_touch_each_other() -> None:
     assert len(copy.unsynced()) == 2
 
 
-def test_a_fork_at_each_effect_sees_what_crashing_there_would() -> None:
+def test_a_fork_at_each_effect_equals_a_crash_at_that_effect() -> None:
     def run(disk: SimulatedDisk) -> None:
         write_atomically(disk, LOG, b"one" * 300)
         log = disk.open(LOG)
@@ -260,7 +260,7 @@ def test_a_fork_at_each_effect_sees_what_crashing_there_would() -> None:
         assert ours == theirs
 
 
-def test_a_crashed_disk_starts_anew() -> None:
+def test_a_crashed_disk_starts_without_faults() -> None:
     disk, log = disk_with_log()
     disk.fail_at(1, OSError(errno.EIO, "Input/output error"), for_ever=True)
     with disk.lock(LOG), pytest.raises(OSError, match="Input/output"):
@@ -279,7 +279,7 @@ def test_a_closed_file_is_closed() -> None:
             call()
 
 
-def test_times_and_space_are_what_the_test_says() -> None:
+def test_times_and_space_are_set_by_the_test() -> None:
     disk, log = disk_with_log()
     disk.now_ms = 1234
     log.append([b"x"])
@@ -305,7 +305,7 @@ def test_misuse_is_an_os_error(call: object, number: int) -> None:
     disk.plant(Path("/f"), b"")
     disk.plant(Path("/d/x"), b"")
     assert callable(call)
-    with pytest.raises(OSError) as raised:  # noqa: PT011 - the number says it
+    with pytest.raises(OSError) as raised:  # noqa: PT011 - the number identifies it
         call(disk)
     assert raised.value.errno == number
     assert disk.effects == 0
@@ -339,7 +339,7 @@ def perform(disk: SimulatedDisk, steps: list[str]) -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(STEPS, st.integers(0, 2**32), st.booleans())
-def test_chance_is_repeatable_and_full_sync_leaves_one_outcome(
+def test_randomness_is_repeatable_and_full_sync_leaves_one_outcome(
     steps: list[str], seed: int, any_subset: bool
 ) -> None:
     disk = SimulatedDisk()
@@ -357,7 +357,7 @@ def test_chance_is_repeatable_and_full_sync_leaves_one_outcome(
     assert disk.crash(Random(seed)).files() == disk.files()
 
 
-def test_it_is_a_file_system() -> None:
+def test_the_disk_implements_the_file_system_protocol() -> None:
     filesystem: FileSystem = SimulatedDisk()
     assert filesystem.list_directory(ROOT) == []
 

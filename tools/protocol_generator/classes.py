@@ -166,7 +166,7 @@ def _initial(field: Field, renamed: dict[str, str]) -> str:
 
 
 def render_index(package: str, messages: list[Message]) -> str:
-    """`__init__.py`: every message class by name, loaded when it is first asked for."""
+    """`__init__.py`: every message class by name, loaded on first use."""
     modules = {message.name: module_name(message) for message in messages}
     lines = [HEADER, "from __future__ import annotations\n"]
     lines.append("from importlib import import_module")
@@ -234,7 +234,7 @@ def _message_tables(messages: list[Message]) -> str:
 
 
 def family_of(message: Message) -> str:
-    """Which topic a stored record lives in."""
+    """The topic that stores a record."""
     if message.kind == "metadata":
         return "remote_log" if re.match("Remote(Log|Partition)", message.name) else "metadata"
     # Share groups are groups; only the share state of partitions has a topic of its own.

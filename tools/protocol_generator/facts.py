@@ -1,4 +1,4 @@
-"""The facts as typed rows. Everything odd in them is checked here, so that rendering is plain."""
+"""The facts as typed rows. Oddities in them are checked here, so that rendering is simple."""
 
 import json
 import keyword
@@ -121,7 +121,7 @@ class _MessageReader:
 
     def read(self) -> Message:
         row = self.row
-        # Each structure gets its place before its children do: the order people read it in.
+        # Each structure is placed before its children: the order in which people read.
         fields = self._fields(row["name"], row.get("fields", []))
         for common in row.get("commonStructs", []):
             self._struct(common["name"], common["fields"])

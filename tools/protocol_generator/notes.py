@@ -1,4 +1,4 @@
-"""Short notes of our own on the codes that people meet most."""
+"""Short notes of our own on the most common error codes."""
 
 ERROR_NOTES = {
     "UNKNOWN_SERVER_ERROR": "Something unforeseen; the server's log says what.",

@@ -1,5 +1,5 @@
-"""Which fields `repr` must never show: they are credentials, or may contain some. Our own table;
-the facts do not say it.
+"""The fields that `repr` must never show: they are credentials, or may contain some. The facts lack
+this information, so the table is our own.
 """
 
 SECRET_FIELDS = frozenset(

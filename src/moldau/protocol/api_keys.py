@@ -101,14 +101,14 @@ class ApiKey(IntEnum):
 
 
 class ApiVersions(NamedTuple):
-    """What is known of one API. A pair is (oldest, latest), inclusive."""
+    """The versions and properties of one API. A pair is (oldest, latest), inclusive."""
 
     known: tuple[int, int] | None
-    """None: no version is left."""
+    """None: no version is valid."""
     latest_stable: int
     """A later version exists but is never advertised."""
     broker: tuple[int, int] | None
-    """What a broker advertises; None: a broker does not serve it."""
+    """The versions that a broker advertises; None: a broker does not serve it."""
     controller: tuple[int, int] | None
     forwardable: bool
     """A broker passes it on to the controller in an Envelope."""

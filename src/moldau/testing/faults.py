@@ -47,7 +47,7 @@ class Faults:
         self._waiting: set[asyncio.Future[None]] = set()
 
     def fail_next(self, api: str, error: str, times: int = 1) -> None:
-        """The next `times` requests fail with `error` and change nothing.
+        """The next `times` requests of `api` fail with `error` and change nothing.
 
         Raises ValueError for an unknown API or error, and if `times` is below 1.
         """
@@ -55,7 +55,7 @@ class Faults:
         self._errors.setdefault(api_named(api), deque()).append(fault)
 
     def delay(self, api: str, delay_ms: int, times: int | None = None) -> None:
-        """All requests, or the next `times`, wait `delay_ms` before they are handled.
+        """All requests of `api`, or the next `times`, wait `delay_ms` before they are handled.
 
         Raises ValueError for an unknown API, and for numbers that are too small.
         """

@@ -37,6 +37,10 @@ class ProcessClock:
 class ProcessBroker:
     """A broker in a process of its own. Make one with `broker(process=True)`.
 
+    Args:
+        settings: Kafka's broker settings, by name.
+        directory: The directory for the data; a temporary one if it is None.
+
     Every method may be called from any thread. All but `start`, `stop`, `kill`, `restart`, `close`,
     `bootstrap` and `directory` raise MoldauError while the broker is not running.
     """
@@ -168,7 +172,9 @@ class ProcessBroker:
         return int(self.ask("drop_connections"))
 
     def ask(self, action: str, **arguments: Any) -> Any:
-        """Call a method of the child's broker. Returns its result, and raises what it raises."""
+        """Call the method `action` of the child's broker. Returns its result, and raises what it
+        raises.
+        """
         with self._one_at_a_time:
             stdin = self._running().stdin
             assert stdin is not None
@@ -221,9 +227,9 @@ def main() -> None:
         "drop_connections": made.drop_connections,
     }
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         try:
-            _say({"result": actions[asked["action"]](**asked["arguments"])})
+            _say({"result": actions[request["action"]](**request["arguments"])})
         except (MoldauError, ValueError) as error:
             _say(_refusal(error))
     made.close()

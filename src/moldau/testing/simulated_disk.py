@@ -320,17 +320,19 @@ class SimulatedDisk(_SimulatedFileSystem):
         directory.entries[path.name] = directory.durable[path.name] = node
 
     def files(self) -> dict[str, bytes]:
-        """Path -> content of every file, as a running program sees it."""
-        found = contents_of(self._root)
-        return {path: content for path, content in found if content is not None}
+        """Returns path -> content of every file, as a running program sees it."""
+        contents = contents_of(self._root)
+        return {path: content for path, content in contents if content is not None}
 
     def unsynced(self) -> list[Change]:
-        """Changes that a power failure may undo, in the order in which they were made."""
-        found = [change for node in self._root.walk() for change in node.pending]
-        return sorted(found, key=lambda change: change.effect)
+        """Returns the changes that a power failure may undo, in the order in which they
+        were made.
+        """
+        changes = [change for node in self._root.walk() for change in node.pending]
+        return sorted(changes, key=lambda change: change.effect)
 
     def fork(self) -> "SimulatedDisk":
-        """An independent copy: content, unsynced changes, effects; no faults, no locks."""
+        """Returns an independent copy: content, unsynced changes, effects; no faults, no locks."""
         copy = self._like_this()
         copy._root = self._root.copied({})
         copy.effects = self.effects
@@ -340,17 +342,17 @@ class SimulatedDisk(_SimulatedFileSystem):
     def after_crash(
         self, keep: Callable[[Change], bool], *, torn: Torn | None = None
     ) -> "SimulatedDisk":
-        """The disk after a power failure: the synced state plus the unsynced changes for which
-        `keep` returns True. `torn` replaces one of them.
+        """Returns the disk after a power failure: the synced state plus the unsynced changes for
+        which `keep` returns True. `torn` replaces one of them.
         """
         disk = self._like_this()
         disk._root = survivors(self._root, keep, torn)
         return disk
 
     def crash(self, rng: Random, *, any_subset: bool = False) -> "SimulatedDisk":
-        """The disk after a random power failure. For each file and directory a prefix of the
-        unsynced changes survives (with `any_subset`, any subset), and the last survivor of one of
-        them may be torn. The same state of `rng` gives the same result.
+        """Returns the disk after a random power failure. For each file and directory a prefix of
+        the unsynced changes survives (with `any_subset`, any subset), and the last survivor of one
+        of them may be torn. The same state of `rng` gives the same result.
         """
         kept: set[int] = set()
         last_kept: list[Change] = []
@@ -367,9 +369,9 @@ class SimulatedDisk(_SimulatedFileSystem):
         return self.after_crash(lambda change: change.effect in kept, torn=torn)
 
     def variants_after_crash(self) -> Iterator[tuple[str, "SimulatedDisk"]]:
-        """Every state that a power failure now could leave, once each, with a description: all or
-        nothing of the unsynced changes, every cut in order, each file or directory alone, and each
-        way to tear the last write.
+        """Yields every state that a power failure now could leave, once each, with a description:
+        all or nothing of the unsynced changes, every cut in order, each file or directory alone,
+        and each way to tear the last write.
         """
         seen: set[int] = set()
         for name, keep, torn in self._crash_choices():

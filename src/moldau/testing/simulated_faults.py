@@ -15,6 +15,8 @@ class SimulatedCrash(BaseException):
 
 
 class Effect(NamedTuple):
+    """One change of the disk: its number, what kind of call made it, and on which path."""
+
     number: int
     kind: str
     path: str
@@ -22,12 +24,16 @@ class Effect(NamedTuple):
 
 
 class Fault(NamedTuple):
+    """The error of one effect."""
+
     error: OSError
     # For an append: this many bytes still reach the file.
     bytes_written: int
 
 
 class FaultPlan:
+    """The effects so far, and the faults planned for later ones."""
+
     def __init__(self) -> None:
         self.now_ms = 0
         self.effects = 0
@@ -51,10 +57,13 @@ class FaultPlan:
             self._faults[effect] = Fault(error, 0)
 
     def short_write_at(self, effect: int, bytes_written: int, error: OSError) -> None:
-        """Let an append write only `bytes_written` bytes and then raise `error`."""
+        """Let the append with number `effect` write only `bytes_written` bytes, then
+        raise `error`.
+        """
         self._faults[effect] = Fault(error, bytes_written)
 
     def fail_reads(self, path: Path, error: OSError) -> None:
+        """Let every read of the file at `path` raise `error`."""
         self._unreadable[path] = error
 
     def crash_at(self, effect: int) -> None:
@@ -66,7 +75,9 @@ class FaultPlan:
         self._listeners.append(listener)
 
     def begin(self, kind: str, path: Path, size_bytes: int) -> tuple[int, Fault | None]:
-        """Counts an effect. Returns its number and its fault, if any."""
+        """Counts an effect of the given `kind`, `path` and `size_bytes`. Returns its number and its
+        fault, if any.
+        """
         number = self.effects + 1
         if self._is_dead or number == self._crash_at:
             self._is_dead = True

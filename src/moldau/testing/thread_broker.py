@@ -54,6 +54,12 @@ class BrokerClock:
 class ThreadBroker:
     """A broker in a thread of the test's process. Make one with `broker()`.
 
+    Args:
+        settings: Kafka's broker settings, by name.
+        directory: The directory for the data; a temporary one if it is None.
+        port: The port of its listener; 0 selects a free one.
+        ahead_ms: How far the broker's clock is ahead of the real time at the start.
+
     Every method may be called from any thread. Methods that need a running broker raise MoldauError
     while it is stopped.
     """

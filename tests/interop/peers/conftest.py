@@ -1,4 +1,4 @@
-"""One server under test per run; tests keep apart by the names of their topics and groups."""
+"""One server under test per run; tests use separate topics and groups."""
 
 import itertools
 import re
@@ -48,7 +48,7 @@ def _running(apache: ApacheOracle, folder: Path, settings: Mapping[str, str]) ->
 
 @pytest.fixture
 def start_node(apache: ApacheOracle, tmp_path: Path) -> Iterator[Callable[[], LiveNode]]:
-    """Makes running nodes that the test may stop; all are gone after it."""
+    """Creates running nodes that the test may stop; all end after it."""
     with ExitStack() as nodes:
 
         def start() -> LiveNode:
@@ -62,7 +62,7 @@ def start_node(apache: ApacheOracle, tmp_path: Path) -> Iterator[Callable[[], Li
 
 @pytest.fixture(scope="session")
 def connector() -> Spark:
-    """Spark with the connector that is its own."""
+    """Spark with its own connector."""
     try:
         return spark(CACHE)
     except ApacheUnavailableError as reason:
@@ -76,14 +76,14 @@ def tools(apache: ApacheOracle, server: Server) -> JavaTools:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A name that no other test uses, for a topic or a group."""
+    """A name for a topic or a group that no other test uses."""
     test = re.sub(r"[^a-zA-Z0-9]+", "-", request.node.name).strip("-")[:80]
     return f"{test}-{next(_numbers)}"
 
 
 @pytest.fixture(autouse=True)
 def waits_for_later(request: pytest.FixtureRequest) -> None:
-    """Skip, by name, what needs something that Moldau does not serve yet."""
+    """Skips tests, by name, that need features that Moldau does not serve yet."""
     reason = reason_to_wait("here", request.node.originalname)
     if reason is not None and requested() == MOLDAU:
         pytest.skip(f"needs {reason}")

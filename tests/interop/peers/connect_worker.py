@@ -1,4 +1,4 @@
-"""A worker of Kafka Connect in a JVM of its own, asked over its REST interface."""
+"""A worker of Kafka Connect in a JVM of its own, controlled over its REST interface."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from interop.live_broker import LiveNode, free_ports
 from interop.peers.java_program import JavaProgram
 
 ANSWER_TIMEOUT_S = 60
-# One process is the whole cluster, and finds out soon that its former self is gone.
+# One process is the whole cluster, and soon detects that its former session is gone.
 SETTINGS = {
     "group.id": "connect",
     "key.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -55,8 +55,8 @@ class ConnectWorker(JavaProgram):
         self.wait_for(lambda: self._ask("GET", "/connectors") is not None, "Kafka Connect")
 
     def configure(self, name: str, settings: Mapping[str, str]) -> None:
-        """Make a connector, or change it, and wait until it and its tasks run."""
-        # A worker that has just begun refuses while it joins its group.
+        """Create or change a connector, and wait until it and its tasks run."""
+        # A new worker refuses requests while it joins its group.
         self.wait_for(
             lambda: self._ask("PUT", f"/connectors/{name}/config", settings) is not None,
             f"the connector {name}",
@@ -74,7 +74,7 @@ class ConnectWorker(JavaProgram):
         self.wait_for(is_running, f"tasks of {name}")
 
     def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
-        """What it answers, or None if it cannot yet."""
+        """The response, or None if the worker is not ready yet."""
         content = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = Request(self._url + path, content, headers, method=method)

@@ -16,7 +16,7 @@ STOP_TIMEOUT_S = 60
 
 
 class JavaProgram:
-    """Runs until it is stopped or killed; what it prints is in `log`."""
+    """Runs until it is stopped or killed; its output is in `log`."""
 
     def __init__(self, classpath: str, main_class: str, log: Path, *arguments: str) -> None:
         command = [require_tool("java"), *SMALL_JVM, f"-Dlog4j2.configurationFile={LOGGING}"]
@@ -54,7 +54,7 @@ class JavaProgram:
         self._process.wait()
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        """Until the condition holds; fails if the program has ended meanwhile."""
+        """Wait until the condition holds; fails if the program has ended meanwhile."""
 
         def holds() -> bool:
             if condition():

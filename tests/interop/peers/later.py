@@ -1,8 +1,8 @@
-"""What is green on Apache Kafka and needs something that Moldau does not serve yet: one table.
+"""Tests that pass on Apache Kafka and need features that Moldau does not serve yet: one table.
 
-A row is (suite, test, what it needs). Nothing else may be left out of a suite that is run; which
-tests of librdkafka are run says the list in `test_librdkafka.py`. A row whose feature has come is
-removed with it; tests that pass by accident without their feature need no row.
+A row is (suite, test, required feature). Nothing else may be left out of a suite that is run;
+`test_librdkafka.py` lists the tests of librdkafka that are run. Remove a row together with
+the introduction of its feature; tests that pass accidentally without it need no row.
 """
 
 CONSUMER_GROUPS = "groups of the consumer protocol (KIP-848)"
@@ -28,7 +28,7 @@ LATER: tuple[tuple[str, str, str], ...] = (
     ("here", "test_a_consumer_of_the_new_protocol_reads", CONSUMER_GROUPS),
     ("here", "test_a_share_group_is_listed_and_its_offsets_reset", SHARE_GROUPS),
     ("here", "test_quotas_and_credentials_of_users_change", SECURITY),
-    # Requests that are not served yet are not announced either.
+    # APIs that are not served yet are not announced either.
     ("api", "CreateDelegationToken(38)", SECURITY),
     ("api", "RenewDelegationToken(39)", SECURITY),
     ("api", "ExpireDelegationToken(40)", SECURITY),
@@ -61,10 +61,10 @@ _REASONS = {(suite, test): reason for suite, test, reason in LATER}
 
 
 def reason_to_wait(suite: str, test: str) -> str | None:
-    """What a test needs that is not there yet; None if it must pass."""
+    """The missing feature that a test needs; None if the test must pass."""
     return _REASONS.get((suite, test))
 
 
 def waiting(suite: str) -> set[str]:
-    """The tests of a suite that wait for something."""
+    """The tests of a suite that wait for a feature."""
     return {test for kind, test, _ in LATER if kind == suite}

@@ -1,4 +1,5 @@
-"""A cluster of Apache Kafka 4.3.1 on loopback: one controller, three brokers, a rack for each.
+"""A cluster of Apache Kafka 4.3.1 on loopback: one controller and three brokers, each in its own
+rack.
 
 Tests stop, kill and start brokers and move leaders and coordinators. Waits poll a condition and
 have a deadline; leaving the `with` block ends every process by its id.
@@ -40,7 +41,7 @@ from moldau.types import TopicPartition
 CONTROLLER_ID = 100
 BROKER_IDS = (1, 2, 3)
 CHANGE_TIMEOUT_S = 120.0
-# Small, because several live at once.
+# Small, because several run at once.
 CLUSTER_JVM = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 SETTINGS = {
     "controller.listener.names": "CONTROLLER",
@@ -55,9 +56,9 @@ SETTINGS = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-    # Leaders are where a test put them.
+    # Leaders stay where a test placed them.
     "auto.leader.rebalance.enable": "false",
-    # A killed broker is missed soon, a slow one on a busy machine is not.
+    # A killed broker is missed soon, but a slow one on a busy machine is not.
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "4000",
     "num.network.threads": "1",
@@ -126,7 +127,7 @@ class LiveCluster:
         self.wait_until_whole()
 
     def stop(self, node_id: int) -> None:
-        """A clean stop: the broker gives its leaders away first."""
+        """A controlled shutdown: the broker first hands over its leaders."""
         process = self._running.pop(node_id)
         process.send_signal(signal.SIGTERM)
         try:
@@ -142,21 +143,21 @@ class LiveCluster:
         process.wait()
 
     def freeze(self, node_id: int) -> None:
-        """Connections stay open and nothing is answered, until `thaw`."""
+        """Connections stay open and no request is answered, until `thaw`."""
         freeze(self._running[node_id].pid)
 
     def thaw(self, node_id: int) -> None:
         self._running[node_id].send_signal(signal.SIGCONT)
 
     def heal(self) -> None:
-        """All brokers run and are in sync; who leads is left as it is."""
+        """All brokers run and are in sync; leaders stay as they are."""
         for process in self._running.values():
             process.send_signal(signal.SIGCONT)
         missing = [node_id for node_id in BROKER_IDS if node_id not in self._running]
         self.start(*missing)
 
     def change_ports(self, *node_ids: int) -> None:
-        """These brokers come back at other ports."""
+        """Restart these brokers on other ports."""
         for node_id in node_ids:
             self.kill(node_id)
             self.ports[node_id] = free_port()
@@ -194,17 +195,17 @@ class LiveCluster:
         with (folder / "node.log").open("ab") as output:
             self._running[node_id] = subprocess.Popen(command, stdout=output, stderr=output)
 
-    # What the cluster says.
+    # Requests to the cluster
 
-    def ask(self, request: Any, asked: int | None = None) -> Any:
-        """Of one broker, or of any that answers."""
-        for node_id in self.alive if asked is None else [asked]:
+    def ask(self, request: Any, broker_id: int | None = None) -> Any:
+        """Send the request to one broker, or to any that answers."""
+        for node_id in self.alive if broker_id is None else [broker_id]:
             with suppress(OSError, HungUpError), WireClient(self.address(node_id)) as client:
                 return client.ask(request)
         return None
 
     def wait_until_whole(self) -> None:
-        """Every broker that runs is known to all, and every replica on them is in sync."""
+        """Every running broker is known to all, and every replica on them is in sync."""
         wait_for(self._is_whole, f"the brokers {self.alive}", CHANGE_TIMEOUT_S)
 
     def _is_whole(self) -> bool:
@@ -227,12 +228,12 @@ class LiveCluster:
                         return False
         return True
 
-    def partitions(self, topic: str, asked: int | None = None) -> dict[int, Any]:
-        """The rows of Metadata, by their number."""
+    def partitions(self, topic: str, broker_id: int | None = None) -> dict[int, Any]:
+        """The rows of Metadata, by partition number."""
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
         )
-        answer = self.ask(request, asked)
+        answer = self.ask(request, broker_id)
         return (
             {}
             if answer is None
@@ -244,8 +245,8 @@ class LiveCluster:
         return int(self.partitions(partition.topic)[partition.partition].leader_id)
 
     def coordinator(self, key: str, kind: CoordinatorType = CoordinatorType.GROUP) -> int:
-        """The broker that leads the partition of a group or a transactional id; its topic comes to
-        be if it is the first.
+        """The broker that leads the partition of a group or a transactional id; its topic is
+        created on first use.
         """
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
         while True:
@@ -257,7 +258,7 @@ class LiveCluster:
                 assert row.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE, row
             pause()
 
-    # Changes.
+    # Changes to the cluster
 
     def create_topic(
         self,
@@ -285,7 +286,7 @@ class LiveCluster:
         self.wait_for_leaders(name, dict(enumerate(firsts)))
 
     def move_leaders(self, topic: str, leaders: Mapping[int, int]) -> None:
-        """From a broker to another that is in sync: the order of the replicas, and an election."""
+        """Move leadership to in-sync replicas by reordering the replicas and electing the first."""
         rows = [
             ReassignablePartition(partition_index=number, replicas=_led_by(leader))
             for number, leader in leaders.items()
@@ -322,7 +323,7 @@ def _led_by(first: int) -> list[int]:
 
 
 class Disturbance(threading.Thread):
-    """Does something to a cluster while a test goes on; `finish` raises what went wrong."""
+    """Changes a cluster while a test runs; `finish` raises its errors."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         super().__init__(daemon=True)
@@ -333,7 +334,7 @@ class Disturbance(threading.Thread):
     def run(self) -> None:
         try:
             self._work()
-        except BaseException as error:  # noqa: BLE001 - it is raised in the test's thread
+        except BaseException as error:  # noqa: BLE001 - raised in the test's thread
             self._error = error
 
     def finish(self) -> None:

@@ -1,7 +1,7 @@
 """The system under test: Moldau unless KAFKA_UNDER_TEST says otherwise.
 
-`apache` starts Apache Kafka 4.3.1 instead, with the same settings; `HOST:PORT` takes a broker that
-already runs. So each promise is first shown to hold for Apache Kafka, with the very same test.
+`apache` starts Apache Kafka 4.3.1 instead, with the same settings; `HOST:PORT` uses a running
+broker. So each promise is first shown to hold for Apache Kafka, with the very same test.
 """
 
 import os
@@ -16,15 +16,15 @@ VARIABLE = "KAFKA_UNDER_TEST"
 APACHE = "apache"
 MOLDAU = "moldau"
 
-# What a node of one gets, whoever it is. The clients' own suites expect several partitions in the
-# topics that come to be by being named.
+# Settings of a single node of either kind. The clients' own suites expect several partitions in
+# topics that are created automatically.
 SETTINGS = {
     "num.partitions": "4",
     "offsets.topic.num.partitions": "4",
     "share.coordinator.state.topic.num.partitions": "4",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
-    # What takes too long is noticed soon.
+    # Overdue transactions are detected soon.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
     "broker.heartbeat.interval.ms": "2000",
     "broker.session.timeout.ms": "9000",
@@ -37,7 +37,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where the system under test answers, and what it is."""
+    """The address and the kind of the system under test."""
 
     address: str
     kind: str
@@ -50,7 +50,7 @@ class Server:
 
 
 def requested() -> str:
-    """What this run is about."""
+    """The value of KAFKA_UNDER_TEST for this run."""
     return os.environ.get(VARIABLE, MOLDAU)
 
 

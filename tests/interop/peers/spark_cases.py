@@ -11,7 +11,7 @@ RUN_TIMEOUT_S = 900
 
 
 def run_cases(installed: Spark, job: Path, cases: str, folder: Path) -> dict[str, Any]:
-    """`cases` is JSON; what the job saw of each, by its name."""
+    """Runs `cases`, which is JSON. Returns the job's result for each, by name."""
     file = folder / "cases.json"
     file.write_text(cases, encoding="utf-8")
     found: dict[str, Any] = run_job(installed, job, folder, str(file))
@@ -19,7 +19,7 @@ def run_cases(installed: Spark, job: Path, cases: str, folder: Path) -> dict[str
 
 
 def run_job(installed: Spark, job: Path, folder: Path, *words: str) -> Any:
-    """What it says it has seen."""
+    """The job's report."""
     command = [str(installed.python), str(job), ",".join(map(str, installed.jars)), *words]
     variables = {"PYSPARK_PYTHON": str(installed.python), "SPARK_LOCAL_IP": "127.0.0.1"}
     run = subprocess.run(

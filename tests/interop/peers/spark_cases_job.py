@@ -1,5 +1,5 @@
-"""Reads with Spark's own connector what a file of cases asks for, run by Spark's own Python: prints
-one JSON line with the rows of each, or that it failed. It imports nothing of this project.
+"""Runs the reads in a file of cases with Spark's own connector, in Spark's own Python: prints one
+JSON line with the rows of each, or that it failed. It imports nothing of this project.
 """
 
 import json
@@ -33,14 +33,14 @@ def batch(spark: SparkSession, options: dict[str, str]) -> dict[str, Any]:
     found = rows.selectExpr(*columns).orderBy("topic", "partition", "offset").collect()
     return {
         "schema": rows.schema.simpleString(),
-        # It keeps tasks for ranges that are empty.
+        # It keeps tasks for empty ranges.
         "tasks": rows.selectExpr("spark_partition_id() id").distinct().count(),
         "rows": [row.asDict() for row in found],
     }
 
 
 def stream(spark: SparkSession, options: dict[str, str]) -> dict[str, Any]:
-    """Where each of its batches ended."""
+    """The end offsets of each of its batches."""
     rows = spark.readStream.format("kafka").options(**options).load()
     query = rows.writeStream.format("noop").trigger(availableNow=True).start()
     query.awaitTermination()
@@ -61,7 +61,7 @@ def main() -> None:
             work = stream if case["streams"] else batch
             try:
                 seen[case["name"]] = work(spark, case["options"])
-            except Exception as error:  # noqa: BLE001 - whatever it says, it refused
+            except Exception as error:  # noqa: BLE001 - any error is a refusal
                 seen[case["name"]] = {"refused": str(error).splitlines()[0][:200]}
     finally:
         spark.stop()

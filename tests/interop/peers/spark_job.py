@@ -1,4 +1,4 @@
-"""What Spark does with Kafka, run by Spark's own Python: prints one JSON line with what it saw.
+"""What Spark does with Kafka, run by Spark's own Python: prints one JSON line with its results.
 
 Batch and streaming, written and read with the JVM connector. It imports nothing of this project.
 """
@@ -71,14 +71,14 @@ class Job:
         }
 
     def limited(self, ends: list[Any]) -> int:
-        """Rows between explicit offsets: the first of each partition up to ten."""
+        """Rows between explicit offsets: each partition from its first row up to ten."""
         starting = {self.topic: {str(row["partition"]): -2 for row in ends}}
         ending = {self.topic: {str(row["partition"]): 10 for row in ends}}
         options = {"startingOffsets": json.dumps(starting), "endingOffsets": json.dumps(ending)}
         return int(self.read(**options).count())
 
     def by_time(self) -> dict[str, int]:
-        """Rows of a second write, found by the time at which it began."""
+        """Rows of a second write, found by its start time."""
         everything = self.read()
         last = everything.selectExpr("max(unix_millis(timestamp))").collect()[0][0]
         self.write(self.rows(ROWS, 100), self.topic)
@@ -87,7 +87,7 @@ class Job:
         return {"later": later.count(), "before": before.count()}
 
     def stream(self, name: str, target: str) -> int:
-        """Copies what is there and not yet copied to another topic; the rows it took."""
+        """Copies new rows to another topic and returns their number."""
         source = (
             self.spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", self.address)
@@ -126,7 +126,7 @@ class Job:
         }
 
     def transactions(self) -> dict[str, object]:
-        """Rows by their first word, of a topic that somebody else wrote in transactions."""
+        """Rows by their first word, of a topic written in transactions by another producer."""
         topic = f"transactions-{self.topic}"
         known = {"kafka.bootstrap.servers": self.address, "subscribe": topic}
         seen: dict[str, object] = {}

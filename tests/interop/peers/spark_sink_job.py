@@ -1,5 +1,5 @@
-"""Writes with Spark's own connector what a file of cases asks for, run by Spark's own Python: it
-prints one JSON line with how each ended. It imports nothing of this project.
+"""Runs the writes in a file of cases with Spark's own connector, in Spark's own Python: prints one
+JSON line with the outcome of each. It imports nothing of this project.
 """
 
 import json
@@ -15,7 +15,7 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
-    # A task that fails is not tried again in a local session; batches are small.
+    # Failed tasks are not retried in a local session; batches are small.
     "spark.default.parallelism": "1",
 }
 
@@ -44,7 +44,7 @@ def main() -> None:
         for case in json.loads(text, object_hook=with_bytes):
             try:
                 seen[case["name"]] = write(spark, case)
-            except Exception as error:  # noqa: BLE001 - whatever it says, it refused
+            except Exception as error:  # noqa: BLE001 - any error is a refusal
                 seen[case["name"]] = f"refused: {str(error).splitlines()[0][:200]}"
     finally:
         spark.stop()

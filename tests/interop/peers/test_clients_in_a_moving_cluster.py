@@ -1,5 +1,5 @@
-"""Our clients while leaders move and brokers die: no acknowledged record is lost, none is doubled,
-the order of each partition is kept, nothing hangs longer than it says, nothing stays behind.
+"""Our clients while leaders move and brokers die: no acknowledged record is lost or duplicated, the
+order of each partition is kept, calls respect their timeouts, and no thread or socket is left over.
 """
 
 from collections.abc import Callable, Iterator
@@ -50,15 +50,17 @@ def bring_one_back_elsewhere(cluster: LiveCluster, topic: str) -> None:
 
 
 def freeze_one(cluster: LiveCluster, topic: str) -> None:
-    """Its connections stay open, and nobody answers on them."""
+    """Its connections stay open, but no request is answered."""
     cluster.freeze(2)
-    wait_for(lambda: _leads_nothing(cluster, topic, 2, asked=1), "other leaders")
+    wait_for(lambda: _leads_nothing(cluster, topic, 2, broker_id=1), "other leaders")
     cluster.thaw(2)
     cluster.heal()
 
 
-def _leads_nothing(cluster: LiveCluster, topic: str, broker: int, asked: int | None = None) -> bool:
-    rows = cluster.partitions(topic, asked)
+def _leads_nothing(
+    cluster: LiveCluster, topic: str, broker: int, broker_id: int | None = None
+) -> bool:
+    rows = cluster.partitions(topic, broker_id)
     return bool(rows) and all(row.leader_id not in {broker, -1} for row in rows.values())
 
 
@@ -74,7 +76,7 @@ DISTURBANCES = [
 
 @pytest.mark.parametrize("disturb", DISTURBANCES)
 @pytest.mark.parametrize("face", ["blocking", "asyncio"])
-def test_records_flow_on(
+def test_records_keep_flowing(
     apache_cluster: LiveCluster,
     name: str,
     disturb: Callable[[LiveCluster, str], None],
@@ -83,5 +85,5 @@ def test_records_flow_on(
     apache_cluster.create_topic(name, 3)
     traffic = Traffic(apache_cluster, name)
     run = traffic.run if face == "blocking" else traffic.run_in_loops
-    # A frozen broker is given up when a request has waited this long.
+    # A frozen broker is given up after a request has waited this long.
     run(lambda: disturb(apache_cluster, name), request_timeout_ms=5_000)

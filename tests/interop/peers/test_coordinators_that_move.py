@@ -1,5 +1,5 @@
-"""Groups and transactions whose coordinator dies, and clients whose brokers are all somewhere else
-afterwards or answer nothing.
+"""Groups and transactions whose coordinator dies, and clients whose brokers have all moved or do
+not answer.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Listener:
 def read_with_a_group(
     cluster: LiveCluster, topic: str, group: str, disturb: Callable[[], object]
 ) -> None:
-    """Commits after every poll; the coordinator dies on the way."""
+    """Commits after every poll; the coordinator dies in the meantime."""
     values = fill(cluster, topic)
     found: dict[int, list[bytes]] = {0: [], 1: []}
     listener = Listener()
@@ -79,7 +79,7 @@ def read_with_a_group(
         consumer.commit()
         committed = consumer.committed([(topic, 0), (topic, 1)])
         assert [at.offset for at in committed.values() if at] == [COUNT, COUNT]
-        # The group outlived its coordinator: nobody had to join again.
+        # The group outlived its coordinator: no member had to rejoin.
         assert (listener.assigned, listener.lost) == (2, [])
     assert found == {0: values, 1: values}
 
@@ -145,7 +145,7 @@ def test_transactions_survive_their_coordinator(
         producer.init_transactions()
         for number in range(40):
             if number in {10, 25}:
-                # Between two transactions, and then in the midst of one.
+                # Between two transactions, and then in the middle of one.
                 apache_cluster.heal()
             if number == 10:
                 getattr(apache_cluster, how)(coordinator())
@@ -213,13 +213,13 @@ def test_a_transaction_outlives_all_leaders_of_its_partitions(
     assert found == {0: list(range(0, 400, 2)), 1: list(range(1, 400, 2))}
 
 
-# All brokers elsewhere.
+# All brokers at other addresses
 
 
-def test_clients_begin_again_when_all_brokers_are_elsewhere(
+def test_clients_bootstrap_again_when_all_brokers_have_moved(
     apache_cluster: LiveCluster, name: str
 ) -> None:
-    """The address that they were given leads to whoever is there."""
+    """The bootstrap address leads to a running broker."""
     apache_cluster.create_topic(name, 2)
     with contextlib.ExitStack() as stack:
         proxy = stack.enter_context(LossyProxy())
@@ -246,8 +246,10 @@ def test_clients_begin_again_when_all_brokers_are_elsewhere(
         assert sorted(found) == sorted(expected)
 
 
-def test_a_broker_that_came_back_elsewhere_is_found(apache_cluster: LiveCluster, name: str) -> None:
-    """Others say where it is now, and nothing else has changed."""
+def test_a_broker_that_restarted_at_another_address_is_found(
+    apache_cluster: LiveCluster, name: str
+) -> None:
+    """The other brokers report its new address, and nothing else has changed."""
     moved = apache_cluster.coordinator(name)
     with (
         Admin(apache_cluster.bootstrap, **QUICK) as admin,
@@ -265,7 +267,7 @@ def test_a_broker_that_came_back_elsewhere_is_found(apache_cluster: LiveCluster,
         assert described.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-# Nobody answers.
+# No broker answers
 
 
 def took(work: Callable[[], object]) -> float:
@@ -274,8 +276,8 @@ def took(work: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def test_nothing_waits_longer_than_it_says(apache_cluster: LiveCluster, name: str) -> None:
-    """All brokers hold their connections and say nothing."""
+def test_no_call_exceeds_its_timeout(apache_cluster: LiveCluster, name: str) -> None:
+    """All brokers keep their connections open and do not answer."""
     slack_s = 5.0
     apache_cluster.create_topic(name, 1)
     fill(apache_cluster, name, 1)

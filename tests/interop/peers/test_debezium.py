@@ -1,5 +1,5 @@
-"""Debezium sends the changes of a table in PostgreSQL, each of them once, although Connect's worker
-or the node is killed between them.
+"""Debezium sends each change of a PostgreSQL table once, although Connect's worker or the node is
+killed in between.
 """
 
 import json
@@ -33,7 +33,7 @@ def plugins() -> Path:
 
 @pytest.fixture
 def postgres() -> Iterator[PostgresProcess]:
-    """Its log holds what Debezium reads."""
+    """Its log contains the changes that Debezium reads."""
     with postgres_server() as server:
         server.rows("ALTER SYSTEM SET wal_level = logical")
         server.stop("fast")
@@ -42,7 +42,7 @@ def postgres() -> Iterator[PostgresProcess]:
 
 
 def changes(node: LiveNode) -> list[tuple[Any, ...]]:
-    """(operation, row before, row after), and None of a tombstone."""
+    """(operation, row before, row after), and None for a tombstone."""
     name = TopicPartition(TOPIC, 0)
     found: list[tuple[Any, ...]] = []
     for record in node.read([name], committed=True)[name]:
@@ -97,7 +97,7 @@ def test_debezium_sends_each_change_once(
         postgres.rows("INSERT INTO customers VALUES (3, 'Eve')")
         first.wait_for(lambda: len(changes(node)) == 3, "a new row")
         assert changes(node) == wanted
-        # The table changes while one of the two is gone.
+        # The table changes while the worker or the node is down.
         (first if killed == "worker" else node).kill()
         postgres.rows("UPDATE customers SET name = 'Robert' WHERE id = 2")
         wanted += [("u", bob, robert), ("d", ada, None), (None,)]

@@ -1,11 +1,11 @@
-"""Apache's admin client: the calls that no tool makes, each answered as Apache Kafka does."""
+"""Apache's admin client: the calls that no tool makes; each is answered as Apache Kafka does."""
 
 import pytest
 from interop.peers.java_tools import JavaTools
 
 pytestmark = pytest.mark.interop
 
-# What the program printed against Apache Kafka 4.3.1.
+# The program's output against Apache Kafka 4.3.1.
 ANSWERS = """\
 validated creation: 3 partitions, 1 replicas, id true, retention 7200000 DYNAMIC_TOPIC_CONFIG
 not there yet: !UnknownTopicOrPartitionException

@@ -1,5 +1,5 @@
-"""Kafka's own producer and consumer beside ours: each reads what the other wrote, in every codec,
-and keys go to the same partitions.
+"""Kafka's own producer and consumer together with ours: each reads the other's records, in every
+codec, and keys go to the same partitions.
 """
 
 import pytest

@@ -18,7 +18,7 @@ from interop.peers.later import waiting
 
 pytestmark = pytest.mark.interop
 
-# What a broker of Apache Kafka 4.3.1 answers to ApiVersions on a clients' listener.
+# The answer of an Apache Kafka 4.3.1 broker to ApiVersions on a clients' listener.
 APACHES_VERSIONS = {
     "Produce(0)": "0 to 13",
     "Fetch(1)": "4 to 18",
@@ -179,7 +179,7 @@ def test_the_controller_describes_the_features_too(tools: JavaTools, controller:
     assert features(answered) == features(tools.run(FEATURES, "describe"))
 
 
-def test_features_are_up_and_downgraded_as_a_trial(tools: JavaTools) -> None:
+def test_features_are_upgraded_and_downgraded_in_a_dry_run(tools: JavaTools) -> None:
     feature = "eligible.leader.replicas.version"
     down = tools.run(FEATURES, "downgrade", "--feature", f"{feature}=0", "--dry-run")
     assert down == f"{feature} can be downgraded to 0.\n"
@@ -195,7 +195,7 @@ def quorum_status(output: str) -> dict[str, str]:
     return dict(re.findall(r"^(\w+):\s+(.*)$", output, re.MULTILINE))
 
 
-def test_the_quorum_has_one_voter_that_leads(tools: JavaTools) -> None:
+def test_the_quorum_has_one_voter_which_leads(tools: JavaTools) -> None:
     status = quorum_status(tools.run(QUORUM, "describe", "--status"))
     assert re.fullmatch(r"\S{22}", status["ClusterId"])
     assert status["LeaderId"] == "1"

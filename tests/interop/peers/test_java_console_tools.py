@@ -25,7 +25,7 @@ def command(*properties: str) -> list[str]:
 
 
 def consume(tools: JavaTools, topic: str, count: int, *arguments: str) -> list[str]:
-    """Exactly so many messages; fewer within the time are a failure."""
+    """Exactly `count` messages; fewer within the time are a failure."""
     limits = ["--max-messages", str(count), "--timeout-ms", "30000"]
     return tools.run(CONSOLE_CONSUMER, "--topic", topic, *limits, *arguments).splitlines()
 
@@ -78,13 +78,13 @@ def test_every_kind_of_acknowledgement_works(tools: JavaTools, name: str, acks: 
     assert consume(tools, name, 2, "--from-beginning") == ["one", "two"]
 
 
-def test_a_named_topic_comes_to_be(tools: JavaTools, name: str) -> None:
+def test_a_named_topic_is_created_automatically(tools: JavaTools, name: str) -> None:
     tools.run(CONSOLE_PRODUCER, "--topic", name, stdin=b"one\n")
     assert consume(tools, name, 1, "--from-beginning") == ["one"]
     assert "PartitionCount: 4" in tools.run(TOPICS, "--describe", "--topic", name)
 
 
-def test_a_consumer_starts_at_an_offset_or_goes_on_with_its_group(
+def test_a_consumer_starts_at_an_offset_or_resumes_with_its_group(
     tools: JavaTools, name: str
 ) -> None:
     tools.run(TOPICS, "--create", "--topic", name, "--partitions", "1")
@@ -114,7 +114,7 @@ def test_committed_records_are_read_with_isolation(tools: JavaTools, name: str) 
 
 
 def stored_in_groups(tools: JavaTools, kind: str, group: str) -> list[Any]:
-    """What a formatter makes of `__consumer_offsets`: the records of one group, in order."""
+    """A formatter's output for `__consumer_offsets`: the records of one group, in order."""
     options = ["--topic", "__consumer_offsets", "--from-beginning", "--timeout-ms", "3000"]
     options += ["--formatter", f"org.apache.kafka.tools.consumer.{kind}MessageFormatter"]
     output = tools.run(CONSOLE_CONSUMER, *options, *command("enable.auto.commit=false"))

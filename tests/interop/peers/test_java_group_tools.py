@@ -1,4 +1,4 @@
-"""Apache's tools for groups: what they list, describe, reset and delete."""
+"""Apache's tools for groups: listing, describing, resetting and deleting them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,7 +34,9 @@ def group(tools: JavaTools, name: str) -> str:
 
 @contextmanager
 def members(tools: JavaTools, group: str, shares: list[int], **settings: str) -> Iterator[None]:
-    """Consumers of another make in the group, each with its share of the topic of its name."""
+    """Consumers of another client library in the group, each with its share of the topic of its
+    name.
+    """
     options: dict[str, str | int] = {
         key.replace("_", "."): value for key, value in settings.items()
     }
@@ -127,7 +129,7 @@ def test_an_active_group_shows_its_members_and_their_partitions(
         assert "Error: Encountered some partition-level error" in subscribed
 
 
-def test_an_unknown_group_is_said_to_be_unknown(tools: JavaTools, name: str) -> None:
+def test_an_unknown_group_is_reported_as_unknown(tools: JavaTools, name: str) -> None:
     said = tools.run(CONSUMER_GROUPS, "--describe", "--group", name)
     assert f"GroupIdNotFoundException: Group {name} " in said
     said = tools.run(CONSUMER_GROUPS, "--delete", "--group", name)
@@ -167,7 +169,7 @@ def test_offsets_are_reset_in_every_way(
     assert offsets_of(tools, group) == {"0": offset}
 
 
-def test_offsets_are_exported_and_brought_back_from_a_file(
+def test_offsets_are_exported_and_imported_from_a_file(
     tools: JavaTools, group: str, tmp_path: Path
 ) -> None:
     reset = ["--reset-offsets", "--group", group]
@@ -180,12 +182,12 @@ def test_offsets_are_exported_and_brought_back_from_a_file(
     assert offsets_of(tools, group) == {"0": "1"}
 
 
-def test_offsets_are_set_for_a_group_that_never_met(tools: JavaTools, name: str) -> None:
+def test_offsets_are_set_for_a_group_without_any_members(tools: JavaTools, name: str) -> None:
     tools.run(TOPICS, "--create", "--topic", name, "--partitions", "2")
     reset = ["--reset-offsets", "--group", f"new-{name}", "--topic", f"{name}:0,1"]
     tools.run(CONSUMER_GROUPS, *reset, "--to-latest", "--execute")
     assert offsets_of(tools, f"new-{name}") == {"0": "0", "1": "0"}
-    # Offsets alone make a group without a protocol.
+    # Offsets alone create a group without a protocol.
     assert f"new-{name}" in tools.run(CONSUMER_GROUPS, "--list").splitlines()
 
 

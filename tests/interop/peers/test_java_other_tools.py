@@ -1,4 +1,6 @@
-"""Apache's other tools: most are for what Moldau does not serve yet, and wait in the table."""
+"""Apache's other tools: most need features that Moldau does not serve yet, and wait in
+the table.
+"""
 
 import json
 from pathlib import Path
@@ -69,7 +71,7 @@ def test_streams_groups_are_listed(tools: JavaTools) -> None:
     assert tools.run(f"{PACKAGE}.streams.StreamsGroupCommand", "--list").strip() == ""
 
 
-def test_access_control_is_said_to_be_off(tools: JavaTools) -> None:
+def test_access_control_is_reported_as_disabled(tools: JavaTools) -> None:
     words = "SecurityDisabledException: No Authorizer is configured on the broker"
     assert words in tools.refused(f"{PACKAGE}.AclCommand", "--list")
     new = ["--add", "--allow-principal", "User:ann", "--operation", "Read", "--topic", "t"]
@@ -98,7 +100,7 @@ def plan(tmp_path: Path, topic: str, replica: int) -> list[str]:
     return ["--reassignment-json-file", str(path)]
 
 
-def test_replicas_are_reassigned_to_where_they_are(
+def test_replicas_are_reassigned_to_their_current_broker(
     tools: JavaTools, name: str, tmp_path: Path
 ) -> None:
     fill(tools, name)
@@ -111,7 +113,7 @@ def test_replicas_are_reassigned_to_where_they_are(
     assert "None of the specified partition reassignments are active." in cancelled
 
 
-def test_replicas_go_to_no_broker_that_is_not_there(
+def test_replicas_are_not_assigned_to_a_missing_broker(
     tools: JavaTools, name: str, tmp_path: Path
 ) -> None:
     fill(tools, name)
@@ -119,7 +121,7 @@ def test_replicas_go_to_no_broker_that_is_not_there(
     assert "Unknown broker id 7" in refused
 
 
-def test_what_a_streams_application_left_is_reset(tools: JavaTools, name: str) -> None:
+def test_the_offsets_of_a_streams_application_are_reset(tools: JavaTools, name: str) -> None:
     fill(tools, name)
     options = ["--application-id", f"{name}-app", "--input-topics", name]
     output = tools.run(f"{PACKAGE}.StreamsResetter", *options)

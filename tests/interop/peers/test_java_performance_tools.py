@@ -1,4 +1,4 @@
-"""Apache's performance tools run to their end and count what they should; speed is not judged."""
+"""Apache's performance tools run to their end with the right counts; speed is not judged."""
 
 import re
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ def total(tools: JavaTools, topic: str) -> int:
 
 
 @pytest.mark.parametrize("acks", ["1", "all"])
-def test_what_the_perf_producer_sends_the_perf_consumer_gets(
+def test_the_perf_consumer_gets_the_records_of_the_perf_producer(
     tools: JavaTools, name: str, acks: str
 ) -> None:
     tools.run(TOPICS, "--create", "--topic", name, "--partitions", "2")
@@ -68,7 +68,7 @@ def test_an_idempotent_producer_is_described(tools: JavaTools, name: str) -> Non
 
 @pytest.fixture
 def small_segments(tools: JavaTools) -> Iterator[None]:
-    """Topics made during the test get segments small enough to be compacted soon."""
+    """Topics created during the test get segments small enough to be compacted soon."""
     alter = ["--entity-type", "brokers", "--entity-default", "--alter"]
     tools.run(CONFIGS, *alter, "--add-config", "log.segment.bytes=1048576")
     yield

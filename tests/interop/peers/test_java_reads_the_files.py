@@ -1,4 +1,4 @@
-"""Apache's tools read the directory that a node of the kind under test has left behind."""
+"""Apache's tools read the directory of a stopped node of the kind under test."""
 
 import random
 import re
@@ -53,7 +53,7 @@ def logs(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.log"))
 
 
-def test_everything_left_behind_is_sound_and_readable(
+def test_all_files_of_a_stopped_node_are_sound_and_readable(
     apache: ApacheOracle, left_behind: LiveNode
 ) -> None:
     folders = sorted(path.parent for path in left_behind.log_folder.glob("*/*.log"))
@@ -102,7 +102,7 @@ def _check_metadata(apache: ApacheOracle, folder: Path) -> None:
     assert "could not be decoded" not in text
 
     snapshots = sorted(folder.glob("*.checkpoint"))
-    assert snapshots, "there is at least the snapshot that formatting wrote"
+    assert snapshots, "formatting writes at least one snapshot"
     for snapshot in snapshots:
         control = [line for line in dump(apache, snapshot, options=decoder).lines if "|" in line]
         assert "SnapshotHeader" in control[0]

@@ -56,13 +56,13 @@ def test_a_topic_gets_the_default_number_of_partitions(tools: JavaTools, name: s
     assert "PartitionCount: 4" in tools.run(TOPICS, "--describe", "--topic", name)
 
 
-def test_a_topic_takes_the_replicas_it_is_told(tools: JavaTools, name: str) -> None:
+def test_a_topic_gets_the_requested_replicas(tools: JavaTools, name: str) -> None:
     tools.run(TOPICS, "--create", "--topic", name, "--replica-assignment", "1,1")
     described = tools.run(TOPICS, "--describe", "--topic", name).splitlines()
     assert described[1:] == [partition_line(name, 0), partition_line(name, 1)]
 
 
-def test_what_cannot_be_a_topic_is_refused_with_the_reason(tools: JavaTools, name: str) -> None:
+def test_an_invalid_topic_is_refused_with_the_reason(tools: JavaTools, name: str) -> None:
     tools.run(TOPICS, "--create", "--topic", f"{name}.x")
     refusals = {
         f"Topic '{name}.x' already exists.": [f"{name}.x"],
@@ -107,7 +107,7 @@ def test_a_topics_settings_are_set_shown_and_unset(tools: JavaTools, name: str) 
     assert re.search(r"InvalidConfigurationException: .*retention\.ms", wrong)
 
 
-# What Apache Kafka 4.3.1 shows for a topic without settings of its own.
+# The output of Apache Kafka 4.3.1 for a topic without settings of its own.
 ALL_TOPIC_SETTINGS = """\
 cleanup.policy=delete sensitive=false synonyms={DEFAULT_CONFIG:log.cleanup.policy=delete}
 compression.gzip.level=-1 sensitive=false synonyms={DEFAULT_CONFIG:compression.gzip.level=-1}
@@ -154,7 +154,7 @@ def test_all_settings_of_a_topic_have_apaches_defaults_and_sources(
     assert [line.strip() for line in shown] == ALL_TOPIC_SETTINGS.splitlines()
 
 
-def test_offsets_are_found_by_every_kind_of_time(tools: JavaTools, name: str) -> None:
+def test_offsets_are_found_by_every_kind_of_timestamp(tools: JavaTools, name: str) -> None:
     tools.run(TOPICS, "--create", "--topic", name, "--partitions", "2")
     keyed = ["--reader-property", "parse.key=true", "--reader-property", "key.separator=:"]
     for value in (b"1", b"2", b"3"):

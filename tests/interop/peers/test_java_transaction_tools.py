@@ -1,5 +1,5 @@
 """Apache's TransactionsCommand with each of its commands, and `moldau transactions` on the same
-node: they say the same, and each ends what the other finds.
+node: they print the same, and each ends the transactions that the other finds.
 """
 
 import time
@@ -65,7 +65,7 @@ def kafka(tools: JavaTools) -> KafkaCommand:
 
 @pytest.fixture
 def unverified(tools: JavaTools) -> Iterator[None]:
-    """Brokers that take a late write for what it says, as they did before 3.6."""
+    """Brokers that accept late transactional writes without verification, as before 3.6."""
     entity = ["--entity-type", "brokers", "--entity-default", "--alter"]
     setting = "transaction.partition.verification.enable"
     tools.run(CONFIGS, *entity, "--add-config", f"{setting}=false")
@@ -92,13 +92,13 @@ def committed(tools: JavaTools, topic: str) -> list[str]:
 def same(
     their_rows: list[dict[str, str]], our_rows: list[dict[str, Any]], columns: dict[str, str]
 ) -> Cells:
-    """What both say, sorted."""
-    told = sorted(tuple(row[head] for head in columns) for row in their_rows)
-    assert told == sorted(
+    """The sorted output of both."""
+    printed = sorted(tuple(row[head] for head in columns) for row in their_rows)
+    assert printed == sorted(
         tuple("None" if row[name] is None else str(row[name]) for name in columns.values())
         for row in our_rows
     )
-    return told
+    return printed
 
 
 def test_lists_are_the_same(tools: JavaTools, kafka: KafkaCommand, name: str) -> None:

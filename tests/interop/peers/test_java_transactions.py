@@ -1,5 +1,5 @@
-"""Transactions by Apache's Java clients: the present one, which speaks transaction version 2, and
-one from before. Each step must end as it ends on Apache Kafka.
+"""Transactions by Apache's Java clients: the current one, which uses transaction version 2, and an
+older one. Each step must have the same outcome as on Apache Kafka.
 """
 
 import subprocess
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.interop
 TIMEOUT_S = 300
 PRESENT = "4.3.1"
 OLDER = "3.7.2"
-# What the program printed against Apache Kafka 4.3.1, with the client of the same release.
+# The program's output against Apache Kafka 4.3.1, with the client of the same release.
 ANSWERS = """\
 begin without init: !IllegalStateException
 commit before begin: !IllegalStateException
@@ -97,7 +97,7 @@ fenced: Empty
 commit of the fenced: !ProducerFencedException
 read: []
 """
-# What differs with the older client.
+# Differences of the older client.
 OF_OLDER = {
     "idle zombie writes": "!ProducerFencedException",
     "idle zombie commits": "!ProducerFencedException",
@@ -123,7 +123,7 @@ def class_path(tools: JavaTools, client: str) -> str:
 
 
 @pytest.mark.parametrize("client", [PRESENT, OLDER])
-def test_every_step_of_a_transaction_ends_as_with_apache(
+def test_every_step_of_a_transaction_has_the_same_outcome_as_with_apache(
     tools: JavaTools, name: str, client: str
 ) -> None:
     command = [require_tool("java"), *SMALL_JVM, f"-Dlog4j2.configurationFile={LOGGING}"]

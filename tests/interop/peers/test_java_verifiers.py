@@ -17,7 +17,7 @@ def events(lines: list[str], name: str) -> list[dict[str, Any]]:
     return [event for event in parsed if event["name"] == name]
 
 
-def test_what_the_verifiable_producer_was_told_the_verifiable_consumer_gets(
+def test_the_verifiable_consumer_gets_what_the_verifiable_producer_sent(
     tools: JavaTools, name: str
 ) -> None:
     tools.run(TOPICS, "--create", "--topic", name, "--partitions", "3")
@@ -86,7 +86,7 @@ def test_the_client_compatibility_test_finds_everything_supported(
         "--describe-configs-supported": "True",
         "--idempotent-producer-supported": "True",
     }
-    # One partition, so that the tool's two messages come back in order.
+    # One partition, so that the tool's two messages are read in order.
     tools.run(TOPICS, "--create", "--topic", name, "--partitions", "1")
     arguments = [part for option in options.items() for part in option]
     assert tools.run(f"{PACKAGE}.ClientCompatibilityTest", *arguments) == "SUCCESS.\n"

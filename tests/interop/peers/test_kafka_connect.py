@@ -1,5 +1,5 @@
-"""Kafka Connect moves a file into a topic, exactly once, and the topic into a file; its worker or
-the node is killed on the way.
+"""Kafka Connect copies a file into a topic, exactly once, and the topic into a file; its worker or
+the node is killed in the meantime.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def records(node: LiveNode) -> list[str]:
 
 
 @pytest.mark.parametrize("killed", ["worker", "node"])
-def test_connect_moves_a_file_through_a_topic(
+def test_connect_copies_a_file_through_a_topic(
     apache: ApacheOracle,
     start_node: Callable[[], LiveNode],
     plugins: Path,

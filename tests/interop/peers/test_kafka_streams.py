@@ -1,4 +1,4 @@
-"""Kafka Streams counts words exactly once, whoever is stopped or killed meanwhile."""
+"""Kafka Streams counts words exactly once, although instances or the node are stopped or killed."""
 
 import random
 import subprocess
@@ -54,7 +54,7 @@ class Application:
             )
 
     def stop(self) -> None:
-        """Its input ends, and it does."""
+        """Closes its input, which ends the application."""
         self._process.communicate(timeout=STOP_TIMEOUT_S)
         assert self._process.returncode == 0, self.said()
         assert "\nCLOSED\n" in self.said()
@@ -69,7 +69,7 @@ class Application:
 
 @pytest.fixture
 def start_counting(classpath: str, tmp_path: Path) -> Iterator[Callable[[LiveNode], Application]]:
-    """Starts instances, each with stores of its own; none outlives the test."""
+    """Starts instances, each with stores of its own; all end with the test."""
     made: list[Application] = []
 
     def start(node: LiveNode) -> Application:
@@ -93,7 +93,7 @@ def feed(producer: Any, wanted: Sequence[str]) -> None:
 
 
 def counts(node: LiveNode) -> dict[str, list[int]]:
-    """Each word's counts, as a reader of what is committed gets them."""
+    """Each word's counts, as a read_committed consumer gets them."""
     names = [TopicPartition(OUTPUT, index) for index in range(OUTPUTS)]
     found: dict[str, list[int]] = {}
     for records in node.read(names, committed=True).values():
@@ -105,7 +105,7 @@ def counts(node: LiveNode) -> dict[str, list[int]]:
 
 
 def wait_for_total(node: LiveNode, total: int, application: Application) -> None:
-    """Until so many words are counted."""
+    """Waits until `total` words are counted."""
 
     def counted() -> bool:
         return sum(values[-1] for values in counts(node).values()) >= total
@@ -134,7 +134,7 @@ def test_streams_counts_every_word_exactly_once(
     feed(producer, wanted[half:])
     if interrupted == "application-killed":
         application.kill()
-        # The next one lacks the stores; it has their changelog.
+        # The next instance has no stores, but their changelog.
         application = start_counting(node)
     else:
         (node.stop if interrupted == "node-stopped" else node.kill)()
@@ -144,5 +144,5 @@ def test_streams_counts_every_word_exactly_once(
     application.stop()
     found = counts(node)
     assert {word: values[-1] for word, values in found.items()} == Counter(" ".join(wanted).split())
-    # No count is told twice, and none goes back.
+    # No count is sent twice, and none decreases.
     assert all(values == sorted(set(values)) for values in found.values())

@@ -1,4 +1,6 @@
-"""kcat, which many people type first: produce, consume, list, query, and a balanced consumer."""
+"""kcat, often the first tool that people try: produce, consume, list, query, and a balanced
+consumer.
+"""
 
 import json
 import subprocess
@@ -41,7 +43,7 @@ def kcat(server: Server) -> Kcat:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_what_kcat_writes_kcat_reads(kcat: Kcat, name: str, codec: str) -> None:
+def test_kcat_reads_what_kcat_writes(kcat: Kcat, name: str, codec: str) -> None:
     lines = "".join(f"key{number}:value{number}\n" for number in range(100))
     place = ["-t", name, "-p", "0"]
     kcat.run("-P", *place, "-K:", "-z", codec, "-H", "who=kcat", stdin=lines)

@@ -89,7 +89,7 @@ MORE = (
     "0127_fetch_queue_backoff",
     "0137_barrier_batch_consume",
 )
-# These leave themselves out of a quick run.
+# These skip themselves in a quick run.
 LONG = (
     "0026_consume_pause",
     "0082_fetch_max_bytes",
@@ -119,8 +119,8 @@ def test_librdkafkas_tests_pass(
     tests: tuple[str, ...],
     options: tuple[str, ...],
 ) -> None:
-    """Five at a time: they mostly wait. Some count on it that members who join one right after
-    the other get their partitions together.
+    """Runs five at a time: they mostly wait. Some rely on members that join in quick succession
+    getting their partitions together.
     """
     left_out = waiting("librdkafka") if patient_server.is_moldau else set()
     wanted = [test for test in tests if test not in left_out]
@@ -150,10 +150,10 @@ def test_librdkafkas_tests_pass(
 
 
 def _last_words(text: str, tests: list[str]) -> str:
-    """The end of what each failed test had to say."""
+    """The end of each failed test's output."""
     lines = text.splitlines()
-    told = []
+    output = []
     for test in tests:
         about = [n for n, line in enumerate(lines) if f"[{test}" in line or f'"{test}"' in line]
-        told += [line for n in about[-12:] for line in lines[n : n + 2]]
-    return "\n".join(told)
+        output += [line for n in about[-12:] for line in lines[n : n + 2]]
+    return "\n".join(output)

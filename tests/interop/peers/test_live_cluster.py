@@ -1,4 +1,4 @@
-"""The cluster that other tests use does what they ask of it."""
+"""The cluster that other tests use works as they expect."""
 
 import pytest
 from interop.peers.live_cluster import BROKER_IDS, LiveCluster

@@ -1,5 +1,5 @@
 """MirrorMaker 2 between the server under test and Apache Kafka, in both directions: records,
-headers, settings of topics, and where groups are; it or the node is killed on the way.
+headers, topic settings, and group offsets; it or the node is killed in the meantime.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.interop
 
 RECORDS = 500
 RETENTION_MS = "7200000"
-# What is made has one replica, and is looked at often.
+# Created topics have one replica, and changes are detected soon.
 SETTINGS = {
     "clusters": "here,there",
     "here->there.enabled": "true",
@@ -64,7 +64,9 @@ def fill(node: LiveNode, topic: str, numbers: range) -> None:
 
 
 def read_all(node: LiveNode, topic: str) -> None:
-    """A group has read it. (MirrorMaker knows only about where one is that has not.)"""
+    """A group has read it. (Short of the end, MirrorMaker translates offsets only
+    approximately.)
+    """
     consumer = Consumer({"bootstrap.servers": node.address, "group.id": "readers"})
     try:
         consumer.commit(offsets=[ClientPartition(topic, 0, RECORDS)], asynchronous=False)
@@ -81,7 +83,7 @@ def records_of(node: LiveNode, topic: str) -> list[ServedRecord]:
 
 def committed(node: LiveNode, topic: str) -> int:
     asked = ConsumerGroupTopicPartitions("readers", [ClientPartition(topic, 0)])
-    # The client must outlive its answer.
+    # The client must outlive its response.
     admin = node.admin()
     (answer,) = admin.list_consumer_group_offsets([asked]).values()
     (found,) = answer.result(timeout=CLIENT_TIMEOUT_S).topic_partitions
@@ -100,7 +102,7 @@ class Mirrored(NamedTuple):
         self.source.create_topic(self.topic, retention_ms=RETENTION_MS)
         fill(self.source, self.topic, range(RECORDS // 2))
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         fill(self.source, self.topic, range(RECORDS // 2, RECORDS))
         read_all(self.source, self.topic)
 
@@ -116,7 +118,7 @@ class Mirrored(NamedTuple):
         if exactly:
             assert copied == original
         else:
-            # Without transactions, what was under way comes again.
+            # Without transactions, records in flight are sent again.
             firsts = {record.value: record for record in reversed(copied)}
             assert [firsts[record.value].key for record in original] == [
                 record.key for record in original
@@ -124,9 +126,9 @@ class Mirrored(NamedTuple):
             assert len(firsts) == len(original)
         mirror.wait_for(
             lambda: committed(self.target, self.copy) >= RECORDS,
-            f"where the group is in {self.copy}",
+            f"the group's offset in {self.copy}",
         )
-        # The client must outlive its answer.
+        # The client must outlive its response.
         admin = self.target.admin()
         found = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, self.copy)])
         (answer,) = found.values()
@@ -137,7 +139,7 @@ def values_of(node: LiveNode, topic: str) -> list[bytes | None]:
     return [record.value for record in records_of(node, topic)]
 
 
-@pytest.mark.parametrize("killed", ["nobody", "mirror", "node"])
+@pytest.mark.parametrize("killed", ["none", "mirror", "node"])
 def test_records_and_groups_are_mirrored_in_both_directions(
     apache: ApacheOracle,
     start_node: Callable[[], LiveNode],
@@ -171,19 +173,19 @@ def test_records_and_groups_are_mirrored_in_both_directions(
             for pair in pairs:
                 mirror.wait_for(partial(pair.has, RECORDS // 2), f"half of {pair.copy}")
             for pair in pairs:
-                pair.go_on()
+                pair.resume()
             if killed == "mirror":
                 mirror.kill()
             else:
                 if killed == "node":
                     here.kill()
                     here.start()
-                finish(mirror, pairs, exactly=killed == "nobody")
+                finish(mirror, pairs, exactly=killed == "none")
         if killed == "mirror":
             with mirror_maker() as second:
                 finish(second, pairs, exactly=False)
-    if killed == "nobody":
-        # Such as asking for ACLs.
+    if killed == "none":
+        # For example, requests for ACLs.
         assert "caught exception in scheduled task" not in log.read_text()
 
 

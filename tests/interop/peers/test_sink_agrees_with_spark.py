@@ -1,5 +1,5 @@
-"""The sink `moldau` and Spark's own connector, given the same rows: the same records in the same
-partitions, and what one refuses the other refuses.
+"""The sink `moldau` and Spark's own connector, given the same rows: both write the same records to
+the same partitions, and refuse the same input.
 """
 
 import json
@@ -155,7 +155,7 @@ def as_json(value: Any) -> dict[str, str]:
 
 
 def write(schema: StructType, rows: Rows, options: dict[str, str]) -> str:
-    """As Spark's tasks do it, in one task."""
+    """Writes as Spark's tasks do, in one task."""
     try:
         writer: Any = DefaultSource(CaseInsensitiveDict(options)).writer(schema, False)
         columns = to_arrow_schema(schema, timezone="UTC")
@@ -183,9 +183,9 @@ def records(address: str, topic: str) -> list[dict[str, Any]]:
     ]
 
 
-def told(rows: list[dict[str, Any]], *, is_placed: bool) -> Any:
-    """Of rows that say where they belong, what each partition has, in order. Others may go
-    anywhere.
+def by_partition(rows: list[dict[str, Any]], *, is_placed: bool) -> Any:
+    """For rows with a partition of their own, each partition's records in order. Others may go to
+    any partition.
     """
     found: dict[int, list[Any]] = {}
     for row in rows:
@@ -231,12 +231,14 @@ def test_both_sinks_write_and_refuse_the_same(
             different[what] = f"{found} here, {theirs[what]} there"
             continue
         is_placed = what not in {"nulls", "values alone"}
-        here, there = (told(records(address, topic), is_placed=is_placed) for topic in topics[what])
+        here, there = (
+            by_partition(records(address, topic), is_placed=is_placed) for topic in topics[what]
+        )
         if here != there:
             different[what] = f"{here} here, {there} there"[:2000]
         assert bool(here) == (found == "written" and what != "no rows"), (what, found)
     assert not different, json.dumps(different, indent=1)
-    more = [told(records(address, f"{name}-{side}-more"), is_placed=True) for side in sides]
+    more = [by_partition(records(address, f"{name}-{side}-more"), is_placed=True) for side in sides]
     assert more[0]
     assert more[0] == more[1]
 

@@ -1,5 +1,5 @@
-"""The source `moldau` and Spark's own connector, asked for the same: same rows, same columns, same
-tasks, same batches, and what one refuses the other refuses.
+"""The source `moldau` and Spark's own connector, with the same options: same rows, same columns,
+same tasks, same batches, and both refuse the same options.
 """
 
 import json
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.interop
 
 JOB = Path(__file__).with_name("spark_cases_job.py")
 HEAD = 3
-"""The first record of `cut` that is still there."""
+"""The first record of `cut` that was not deleted."""
 
 
 def fill(address: str, name: str, cut: str) -> None:
@@ -50,7 +50,7 @@ def fill(address: str, name: str, cut: str) -> None:
 
 
 def cases_of(address: str, name: str, cut: str) -> list[dict[str, Any]]:
-    # Spark's own reads what is not committed unless told otherwise.
+    # Spark's own connector reads uncommitted records by default.
     servers = {"kafka.bootstrap.servers": address, "kafka.isolation.level": "read_committed"}
     known = servers | {"subscribe": name}
     cut_known = known | {"subscribe": cut, "kafkaConsumer.pollTimeoutMs": "3000"}
@@ -83,7 +83,7 @@ def cases_of(address: str, name: str, cut: str) -> list[dict[str, Any]]:
 
 
 def at(topic: str, first: int, second: int) -> str:
-    """A number for each partition."""
+    """An offset for each partition."""
     return json.dumps({topic: {"0": first, "1": second}})
 
 

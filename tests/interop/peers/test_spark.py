@@ -19,7 +19,7 @@ CLIENT_TIMEOUT_S = 60
 def test_sparks_connector_reads_and_writes(
     connector: Spark, tools: JavaTools, name: str, tmp_path: Path
 ) -> None:
-    """One session for everything: starting Spark costs most of the time."""
+    """One session for everything: starting Spark takes most of the time."""
     tools.run(TOPICS, "--create", "--topic", name, "--partitions", "3")
     tools.run(TOPICS, "--create", "--topic", f"{name}-copy", "--partitions", "2")
     write_in_transactions(tools.server.address, f"transactions-{name}")
@@ -50,7 +50,7 @@ def test_sparks_connector_reads_and_writes(
 
 
 def write_in_transactions(address: str, topic: str) -> None:
-    """Two partitions, in transactions that are committed and aborted in turn."""
+    """Writes to two partitions, in transactions that are alternately committed and aborted."""
     producer = Producer(
         {"bootstrap.servers": address, "transactional.id": topic, "log_level": 0, "linger.ms": 5}
     )

@@ -1,4 +1,4 @@
-"""Apache's copier: what it reads it writes, in transactions that it often aborts, exactly once."""
+"""Apache's copier writes what it reads, in transactions that it often aborts, exactly once."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ Values = list[list[bytes | None]]
 
 
 class Copier:
-    """One process; the second with an id takes over from the first."""
+    """One process; a second one with the same id takes over from the first."""
 
     def __init__(self, apache: ApacheOracle, node: LiveNode, number: int, *options: str) -> None:
         command = [require_tool("java"), *SMALL_JVM, f"-Dlog4j2.configurationFile={LOGGING}"]
@@ -58,7 +58,7 @@ class Copier:
 
 @pytest.fixture
 def start_copier(apache: ApacheOracle) -> Iterator[Callable[..., Copier]]:
-    """Starts copiers; none outlives the test."""
+    """Starts copiers; all end with the test."""
     made: list[Copier] = []
 
     def start(node: LiveNode, number: int, *options: str) -> Copier:
@@ -71,7 +71,7 @@ def start_copier(apache: ApacheOracle) -> Iterator[Callable[..., Copier]]:
 
 
 def filled(node: LiveNode) -> Values:
-    """Make the topics; what there is to copy, by partition."""
+    """Creates the topics and returns the records to copy, by partition."""
     node.create_topic(SOURCE, PARTITIONS)
     node.create_topic(TARGET, PARTITIONS)
     values: Values = [[b"%d-%05d" % (n, place) for place in range(RECORDS)] for n in range(2)]
@@ -91,7 +91,7 @@ def copied(node: LiveNode, *, committed: bool = True) -> Values:
 
 
 def wait_until_at_work(node: LiveNode) -> None:
-    """Until each partition has some of its records, and none has all."""
+    """Waits until each partition has some of its records, and none has all."""
 
     def at_work() -> bool:
         counts = [len(values) for values in copied(node)]

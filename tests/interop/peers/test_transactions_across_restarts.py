@@ -1,4 +1,4 @@
-"""A transaction outlives the node that it began on, with each client library."""
+"""A transaction outlives a restart of its node, with each client library."""
 
 import logging
 from collections.abc import Callable
@@ -22,7 +22,9 @@ ENDS = ("committed", "aborted")
 
 @pytest.fixture(autouse=True)
 def says_little(caplog: pytest.LogCaptureFixture) -> None:
-    """What kafka-python logs about attempts to connect would keep their sockets beyond the test."""
+    """kafka-python's log records of connection attempts would keep their sockets beyond
+    the test.
+    """
     caplog.set_level(logging.CRITICAL, logger="kafka")
 
 
@@ -34,7 +36,7 @@ def send_everywhere(producer: LibraryTransactions, value: str) -> None:
 
 @pytest.mark.parametrize("interrupt", [LiveNode.stop, LiveNode.kill], ids=["stopped", "killed"])
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
-def test_what_began_before_a_restart_is_ended_after_it(
+def test_a_transaction_from_before_a_restart_is_ended_after_it(
     start_node: Callable[[], LiveNode], library: Library, interrupt: Callable[[LiveNode], None]
 ) -> None:
     node = start_node()

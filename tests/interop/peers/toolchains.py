@@ -1,6 +1,6 @@
-"""Other makers' clients and their suites: fetched by name, built once into the cache.
+"""Clients of other makers and their suites: fetched by name, built once into the cache.
 
-Each function gives what its test runs, or raises ApacheUnavailableError naming what is missing.
+Each function returns what its test runs, or raises ApacheUnavailableError naming what is missing.
 """
 
 import json
@@ -30,7 +30,7 @@ BUILD_TIMEOUT_S = 1800.0
 GO_FOLDER = "/usr/local/go/bin"
 # What the module file of franz-go asks for.
 GO_MIN = (1, 26)
-# Building must leave room for what else runs on the machine.
+# A build must leave the machine usable for other work.
 POLITELY = ("nice", "-n", "10")
 
 
@@ -60,7 +60,7 @@ def franz_go_tests(cache: Path) -> Path:
         download = [program, "mod", "download", "-json", FRANZ_GO]
         answer = run_step(download, f"fetching {FRANZ_GO}", timeout_s=FETCH_TIMEOUT_S)
         module = Path(json.loads(answer)["Dir"])
-        # Some tests read the sources, so they go along.
+        # Some tests read the sources, so they are copied too.
         shutil.copytree(module / "pkg" / "kgo", folder, dirs_exist_ok=True)
         command = [*POLITELY, program, "test", "-c", "-o", str(folder / "kgo.test"), "./pkg/kgo"]
         run_step(command, "building franz-go", timeout_s=BUILD_TIMEOUT_S, folder=module)
@@ -71,7 +71,7 @@ def franz_go_tests(cache: Path) -> Path:
 def librdkafka_tests(cache: Path) -> Path:
     """The folder of librdkafka with its built `tests/test-runner`.
 
-    Its transactions ask for topics with three replicas; here a node is alone, so they get one.
+    Its transactions request topics with three replicas; with a single node they get one.
     """
     npm, make = require_tool("npm"), require_tool("make")
     require_tool("g++")
@@ -104,14 +104,16 @@ def older_java_clients(cache: Path) -> Path:
 
 
 def debezium(cache: Path) -> Path:
-    """A folder for Kafka Connect's plug-ins that holds one, Debezium's connector for PostgreSQL.
-    Connect looks into all that is there, so it is in a folder without anything else.
+    """A folder for Kafka Connect's plug-ins with a single one, Debezium's connector for PostgreSQL.
+    Connect scans everything in it, so it contains nothing else.
     """
     return _all_jars(cache, "debezium", DEBEZIUM_JARS, inside="connector")
 
 
 def _all_jars(cache: Path, name: str, names: Path, inside: str = "") -> Path:
-    """The folder with all that a list of Maven's names needs, in itself or one `inside`."""
+    """The folder with all jars that a Maven list of names needs, at its top or in a folder
+    `inside`.
+    """
     maven = require_tool("mvn")
 
     def fetch(folder: Path) -> None:
@@ -136,7 +138,7 @@ def connect_plugins(cache: Path) -> Path:
 
 
 def flink_copy(cache: Path, kafka_jars: Path) -> str:
-    """The class path with Flink and a compiled job; Apache's jars only for their logging."""
+    """The class path with Flink and a compiled job; Apache's jars are used for logging only."""
     javac = require_tool("javac")
     jars = _all_jars(cache, "flink", FLINK_JARS)
 
@@ -195,6 +197,8 @@ def streams_word_count(cache: Path, kafka_jars: Path) -> str:
 
 
 def clean_environment(**variables: str) -> dict[str, str]:
-    """What a suite's process gets: enough to run, nothing that changes what its tests do."""
+    """The environment of a suite's process: enough to run, nothing that changes its tests'
+    behaviour.
+    """
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
     return kept | variables

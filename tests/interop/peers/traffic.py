@@ -1,5 +1,5 @@
-"""Records that flow through a cluster while something happens to it: a producer writes numbered
-values to each partition, a consumer reads along, both blocking or both for asyncio.
+"""Records that flow through a cluster while it is disturbed: a producer writes numbered values to
+each partition, a consumer reads along, both blocking or both for asyncio.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ Read = dict[int, list[bytes]]
 
 
 class Traffic:
-    """`run` gives control to `disturb` when records flow, and returns when all that was written has
-    been acknowledged and read: in order, nothing left out, nothing twice.
+    """`run` calls `disturb` once records flow, and returns when every record written is
+    acknowledged and read: in order, none lost, none duplicated.
     """
 
     def __init__(self, cluster: LiveCluster, topic: str, partitions: int = 3) -> None:
@@ -73,12 +73,12 @@ class Traffic:
             written = [value for value, _ in mine]
             assert written, f"nothing was written to partition {number}"
             assert self._read[number] == written
-            # What the producer was told is where it lies; an answer that was lost tells nothing.
+            # An acknowledged record is at the offset returned; a lost response proves nothing.
             for value, metadata in mine:
                 if metadata.offset >= 0:
                     assert self._read[number][metadata.offset] == value
 
-    # Writing.
+    # Writing
 
     def _burst(self) -> Iterator[tuple[int, bytes]]:
         for _ in range(BURST):
@@ -114,12 +114,12 @@ class Traffic:
         for place, _, _ in deliveries:
             self._written[place] += 1
 
-    # Reading.
+    # Reading
 
     _written: dict[int, int] | None = None
 
     def _take(self, records: list[Any]) -> bool:
-        """Whether more is to come."""
+        """Whether more records are to come."""
         for record in records:
             self._read[record.partition].append(record.value)
         if records:
@@ -160,7 +160,7 @@ class Traffic:
 
 @contextmanager
 def nothing_stays() -> Iterator[None]:
-    """No thread and no socket of a client is left behind."""
+    """No thread or socket of a client is left over."""
     before = _held()
     yield
     left = _held() - before

@@ -1,5 +1,5 @@
-"""Python imports this module as it starts: on the path of child processes it makes them as on macOS
-before they import anything.
+"""Python imports this module when it starts: on the path of child processes it makes them behave as
+on macOS before they import anything.
 """
 
 from platforms import as_on_macos  # noqa: F401

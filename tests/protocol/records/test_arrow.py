@@ -92,7 +92,7 @@ def test_the_schema_is_the_one_of_sparks_kafka_source() -> None:
 
 @given(batches=st.lists(st.tuples(record_lists(max_size=8), batch_options()), max_size=4))
 @settings(deadline=None, max_examples=80)
-def test_columns_hold_what_the_records_hold(
+def test_columns_equal_the_records(
     batches: list[tuple[list[Record], BatchOptions]],
 ) -> None:
     raw = b"".join(build_batch(records, options) for records, options in batches)
@@ -104,7 +104,7 @@ def test_columns_hold_what_the_records_hold(
     assert set(table.column("partition").to_pylist()) <= {3}
 
 
-def test_times_are_microseconds_and_tell_whose_clock_it_was() -> None:
+def test_times_are_microseconds_and_show_whose_clock_it_was() -> None:
     stamped = bytearray(build_batch(simple_records(2)))
     patch_append_time(stamped, 0, 2_000_000_000_123)
     table = decode_to_arrow([build_batch(simple_records(1, 1_500)), stamped], READ)
@@ -115,7 +115,7 @@ def test_times_are_microseconds_and_tell_whose_clock_it_was() -> None:
 
 
 @pytest.mark.parametrize("codec", Compression)
-def test_only_the_wanted_offsets_become_rows(codec: Compression) -> None:
+def test_only_the_requested_offsets_become_rows(codec: Compression) -> None:
     raw = b""
     for base in range(0, 100, 10):
         batch = bytearray(build_batch(simple_records(10), BatchOptions(compression=codec)))
@@ -127,7 +127,7 @@ def test_only_the_wanted_offsets_become_rows(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("columns", [("value",), ("offset", "key"), ("headers",), COLUMNS[:7]])
-def test_only_the_wanted_columns_are_made(columns: tuple[str, ...]) -> None:
+def test_only_the_requested_columns_are_created(columns: tuple[str, ...]) -> None:
     records = [Record(i, i, b"k", None if i else b"v", (("h", b"x"),) * i) for i in range(4)]
     whole = decode_to_arrow(build_batch(records), READ)
     part = decode_to_arrow(
@@ -195,7 +195,7 @@ def test_damage_that_would_hide_rows_is_an_error_too() -> None:
     batch_bytes_max=st.sampled_from([100, 400, 1 << 20]),
 )  # fmt: skip
 @settings(deadline=None, max_examples=80)
-def test_rows_go_back_into_batches(
+def test_rows_are_converted_back_into_batches(
     records: list[Record], options: BatchOptions, skipped: int, batch_bytes_max: int
 ) -> None:
     clean = [record._replace(timestamp=abs(record.timestamp) % 2**42) for record in records]
@@ -217,7 +217,7 @@ def test_rows_go_back_into_batches(
     assert found == expected
 
 
-def test_text_columns_and_missing_ones_are_taken() -> None:
+def test_text_columns_and_missing_ones_are_accepted() -> None:
     rows = pa.table(
         {
             "key": pa.array(["ä", None, "c"]),
@@ -238,7 +238,7 @@ def test_text_columns_and_missing_ones_are_taken() -> None:
 
 
 @pytest.mark.parametrize("kind", ["large_string", "binary_view", "string_view", "large_binary"])
-def test_other_layouts_of_bytes_are_taken(kind: str) -> None:
+def test_other_layouts_of_bytes_are_accepted(kind: str) -> None:
     values = pa.array(["a", None, "longer than a view holds in itself"], getattr(pa, kind)())
     (raw,) = build_from_arrow(pa.table({"value": values}), 1)
     found = [record.value for record in RecordBatch(raw).records()]
@@ -254,14 +254,14 @@ def test_other_layouts_of_bytes_are_taken(kind: str) -> None:
         ("timestamp", ["noon"]),
     ],
 )
-def test_columns_of_another_type_are_refused_in_words(name: str, column: list[Any]) -> None:
+def test_columns_of_another_type_are_refused_with_a_message(name: str, column: list[Any]) -> None:
     table = pa.table({"value": [b"v"], name: column})
     with pytest.raises(MoldauError, match=f"column {name} is .* it must be"):
         list(build_from_arrow(table, 1))
 
 
 @pytest.mark.parametrize(("unit", "time"), [("s", 2**62), ("s", -(2**62)), (None, 2**64 - 1)])
-def test_times_that_no_record_can_have_are_refused_in_words(unit: str | None, time: int) -> None:
+def test_impossible_timestamps_are_refused_with_a_message(unit: str | None, time: int) -> None:
     kind = pa.uint64() if unit is None else pa.timestamp(unit, "UTC")
     rows = pa.table({"value": [b"v"], "timestamp": pa.array([time], kind)})
     with pytest.raises(MoldauError, match="column timestamp has a time out of range"):
@@ -284,7 +284,7 @@ def test_chunked_tables_make_one_run_of_offsets() -> None:
     ]  # fmt: skip
 
 
-def test_rows_without_a_value_column_and_null_headers_are_refused_in_words() -> None:
+def test_rows_without_a_value_column_and_null_headers_are_refused_with_a_message() -> None:
     with pytest.raises(MoldauError, match="no column named value"):
         list(build_from_arrow(pa.table({"key": [b"k"]}), 1))
     header = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -298,7 +298,7 @@ def test_rows_without_a_value_column_and_null_headers_are_refused_in_words() -> 
     assert list(build_from_arrow(rows.slice(0, 1), 1))
 
 
-def test_without_pyarrow_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     real_import = builtins.__import__
 
     def no_pyarrow(name: str, *arguments: Any, **keywords: Any) -> Any:
@@ -338,7 +338,7 @@ def test_scanned_batches_give_the_same_rows(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_scanned_batches_end_where_the_room_does(codec: Compression) -> None:
+def test_scanned_batches_end_at_the_size_limit(codec: Compression) -> None:
     chunk, found = three_scanned_batches(codec)
     whole = decode_scanned_to_arrow(chunk, found, READ)
     offsets: list[int] = []
@@ -354,7 +354,7 @@ def test_scanned_batches_end_where_the_room_does(codec: Compression) -> None:
     assert decode_scanned_to_arrow(chunk, found, READ, 1).batches == 1
 
 
-def test_a_count_that_no_batch_can_have_is_refused() -> None:
+def test_a_count_too_large_for_the_batch_is_refused() -> None:
     batch = bytearray(build_batch(simple_records(3)))
     batch[57:61] = (2**31 - 1).to_bytes(4, "big")
     found, _, _ = scan_batches(batch, 0, len(batch), False)
@@ -362,7 +362,7 @@ def test_a_count_that_no_batch_can_have_is_refused() -> None:
         decode_scanned_to_arrow(batch, found, READ)
 
 
-def test_pieces_are_as_large_as_asked_and_the_same_in_sum() -> None:
+def test_pieces_have_the_requested_size_and_the_same_in_sum() -> None:
     raw = b"".join(
         build_batch([Record(first + delta, 1_000, b"k", bytes(100)) for delta in range(10)])
         for first in range(0, 60, 10)

@@ -1,4 +1,4 @@
-"""What we build, others read; what others build, we read."""
+"""Other clients read the batches that we build, and we read theirs."""
 
 import pytest
 from hypothesis import given, settings
@@ -133,7 +133,7 @@ def test_recompressing_changes_the_codec_and_nothing_else(
     assert (after.is_transactional, after.timestamp_type) == (True, before.timestamp_type)
 
 
-def test_an_empty_batch_keeps_what_the_producers_state_needs() -> None:
+def test_an_empty_batch_keeps_the_fields_of_the_producers_state() -> None:
     options = BatchOptions(
         producer_id=4, producer_epoch=1, base_sequence=8, partition_leader_epoch=6,
         compression=Compression.LZ4, is_transactional=True,

@@ -37,7 +37,7 @@ def refusal(records: bytes | bytearray | None, rules: ValidationRules = RULES) -
 
 
 def changed(at: int, kind: str, number: int, raw: bytes | None = None) -> bytearray:
-    """A sound batch with one field of its header changed and a right checksum."""
+    """A sound batch with one field of its header changed and a valid checksum."""
     buffer = bytearray(build_batch(simple_records(3)) if raw is None else raw)
     struct.pack_into(kind, buffer, at, number)
     patch_crc(buffer, 0)
@@ -45,7 +45,7 @@ def changed(at: int, kind: str, number: int, raw: bytes | None = None) -> bytear
 
 
 def with_body(body: bytes, count: int, codec: Compression = Compression.NONE) -> bytearray:
-    """A batch whose records are these bytes."""
+    """A batch with these bytes as its records."""
     buffer = bytearray(build_batch(simple_records(1)))[:61] + body
     struct.pack_into(">i", buffer, 8, len(buffer) - 12)
     struct.pack_into(">h", buffer, 21, codec)
@@ -56,7 +56,7 @@ def with_body(body: bytes, count: int, codec: Compression = Compression.NONE) ->
 
 
 @pytest.mark.parametrize("codec", Compression)
-def test_a_sound_batch_passes_and_tells_its_largest_timestamp(codec: Compression) -> None:
+def test_a_sound_batch_passes_and_returns_its_largest_timestamp(codec: Compression) -> None:
     records = [
         Record(0, NOW_MS - 5, b"a", b"1"),
         Record(1, NOW_MS + 9, None, None, (("h", None),)),
@@ -74,7 +74,7 @@ def test_no_whole_batch_is_an_invalid_record(records: bytes | None) -> None:
     assert refusal(records).code is ErrorCode.INVALID_RECORD
 
 
-def test_a_second_batch_or_anything_behind_the_first_is_refused() -> None:
+def test_a_second_batch_or_anything_after_the_first_is_refused() -> None:
     raw = build_batch(simple_records(1))
     assert refusal(raw + raw).code is ErrorCode.INVALID_RECORD
     assert refusal(raw + b"\0").code is ErrorCode.INVALID_RECORD
@@ -107,7 +107,7 @@ def test_a_second_batch_or_anything_behind_the_first_is_refused() -> None:
         (lambda: changed(21, ">h", Compression.SNAPPY), ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_headers_that_lie_are_refused(make: Callable[[], bytearray], code: ErrorCode) -> None:
+def test_false_headers_are_refused(make: Callable[[], bytearray], code: ErrorCode) -> None:
     assert refusal(make()).code is code
 
 
@@ -148,7 +148,7 @@ RECORD = bytes([12, 0, 0, 0, 1, 1, 0])  # length 6, no key, no value, no headers
         pytest.param(bytes([2, 0]) + bytes(5), id="record of one byte"),
     ],
 )
-def test_a_record_that_lies_about_its_size_is_refused(body: bytes, codec: Compression) -> None:
+def test_a_record_with_a_false_size_is_refused(body: bytes, codec: Compression) -> None:
     packed = bytes(compress(codec, body))
     assert refusal(with_body(packed, 1, codec)).code is ErrorCode.INVALID_RECORD
 
@@ -231,7 +231,7 @@ def test_with_append_time_the_producers_clock_does_not_matter() -> None:
     assert (validated.max_timestamp, validated.offset_delta_of_max_timestamp) == (NOW_MS, 1)
 
 
-def test_a_wrong_timestamp_decides_the_code_over_a_missing_key() -> None:
+def test_a_wrong_timestamp_determines_the_code_before_a_missing_key() -> None:
     rules = ValidationRules(now_ms=NOW_MS, keys_required=True, timestamp_after_max_ms=1)
     raw = build_batch([Record(0, NOW_MS, None, b"v"), Record(1, NOW_MS + 2, b"k", b"v")])
     error = refusal(raw, rules)
@@ -240,7 +240,7 @@ def test_a_wrong_timestamp_decides_the_code_over_a_missing_key() -> None:
     assert len(error.record_errors) == 2
 
 
-def test_the_list_of_refused_records_has_an_end() -> None:
+def test_the_list_of_refused_records_is_bounded() -> None:
     rules = ValidationRules(now_ms=NOW_MS, keys_required=True)
     raw = build_batch([Record(i, NOW_MS, None, None) for i in range(5000)])
     error = refusal(raw, rules)
@@ -250,7 +250,7 @@ def test_the_list_of_refused_records_has_an_end() -> None:
     assert error.detail.count("RecordError(") == 3
 
 
-def test_zstd_can_be_kept_from_old_peers() -> None:
+def test_zstd_can_be_refused_for_old_peers() -> None:
     raw = build_batch(simple_records(2), BatchOptions(compression=Compression.ZSTD))
     rules = ValidationRules(now_ms=NOW_MS, zstd_allowed=False)
     assert refusal(raw, rules).code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
@@ -258,7 +258,7 @@ def test_zstd_can_be_kept_from_old_peers() -> None:
     assert sole_batch(lz4).validate(rules).record_count == 2
 
 
-def test_a_coordinator_may_write_what_a_client_may_not() -> None:
+def test_a_coordinator_may_write_batches_that_a_client_may_not() -> None:
     options = BatchOptions(producer_id=4, producer_epoch=0, is_control=True, is_transactional=True)
     raw = build_batch([Record(0, NOW_MS, b"\0\0\0\1", b"\0\0\0\0\0\0")], options)
     assert refusal(raw).code is ErrorCode.INVALID_RECORD
@@ -277,7 +277,7 @@ def test_a_bomb_is_too_large() -> None:
 @pytest.mark.parametrize("timestamp_type", TimestampType)
 def test_offsets_are_assigned_in_place(timestamp_type: TimestampType) -> None:
     buffer = bytearray(b"##" + build_batch(simple_records(4)))
-    # A producer that miscounts its largest timestamp is corrected, as Kafka does.
+    # A wrong largest timestamp of the producer is corrected, as in Kafka.
     struct.pack_into(">q", buffer, 2 + 35, 1)
     patch_crc(buffer, 2)
     rules = ValidationRules(now_ms=NOW_MS + 50, timestamp_type=timestamp_type)
@@ -297,7 +297,7 @@ def test_offsets_are_assigned_in_place(timestamp_type: TimestampType) -> None:
 
 
 def verdict(raw: bytes, loop: Any) -> Any:
-    """What validation says with this implementation of the walk."""
+    """The result of validation with this implementation of the walk."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batch_validation, "validate_records", loop)
         return outcome(lambda: sole_batch(raw).validate(RULES))
@@ -313,7 +313,7 @@ def test_mutated_batches_are_refused_cleanly_and_alike_by_both_loops(
     for _ in range(10):
         damaged = bytearray(damage(raw, seed))
         if len(damaged) >= 61 and seed.randrange(4):
-            # With a right length and checksum the damage reaches the records.
+            # With a valid length and checksum the damage reaches the records.
             struct.pack_into(">i", damaged, 8, len(damaged) - 12)
             patch_crc(damaged, 0)
         found = verdict(bytes(damaged), compiled.validate_records)

@@ -49,7 +49,7 @@ def test_a_view_shows_every_field_of_the_header() -> None:
 
 @given(records=record_lists(), options=batch_options())
 @settings(deadline=None, max_examples=150)
-def test_what_was_built_is_read_back(records: list[Record], options: BatchOptions) -> None:
+def test_a_built_batch_is_read_back(records: list[Record], options: BatchOptions) -> None:
     batch = RecordBatch(build_batch(records, options))
     batch.check_crc()
     assert batch.records() == records
@@ -85,7 +85,7 @@ def test_offset_and_epoch_are_patched_without_a_new_checksum(
     assert [record.offset for record in batch.records()] == list(range(offset, offset + 4))
 
 
-def test_every_flipped_bit_under_the_checksum_is_noticed() -> None:
+def test_every_flipped_bit_under_the_checksum_is_detected() -> None:
     raw = build_batch(simple_records(2))
     for position in range(21, len(raw)):
         damaged = bytearray(raw)
@@ -95,7 +95,7 @@ def test_every_flipped_bit_under_the_checksum_is_noticed() -> None:
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_partial_batch_at_the_end_is_left_out() -> None:
+def test_a_partial_batch_at_the_end_is_skipped() -> None:
     first, second = build_batch(simple_records(3)), build_batch(simple_records(2))
     whole = first + second
     for cut in range(len(whole)):
@@ -132,14 +132,14 @@ def test_an_impossible_length_is_refused(length: int) -> None:
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_no_cut_of_a_batch_is_taken_for_one() -> None:
+def test_a_truncated_batch_is_never_accepted() -> None:
     raw = build_batch(simple_records(1))
     for size in range(len(raw)):
         with pytest.raises(KafkaError):
             RecordBatch(raw[:size])
 
 
-def test_sequences_go_on_at_zero_after_the_largest() -> None:
+def test_sequences_continue_at_zero_after_the_largest() -> None:
     assert add_to_sequence(2**31 - 1, 1) == 0
     assert add_to_sequence(2**31 - 3, 4) == 1
     raw = build_batch(simple_records(5), BatchOptions(producer_id=1, base_sequence=2**31 - 2))
@@ -148,7 +148,7 @@ def test_sequences_go_on_at_zero_after_the_largest() -> None:
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_an_unassigned_codec_is_named_as_such(codec: int) -> None:
+def test_an_unassigned_codec_is_reported_as_such(codec: int) -> None:
     raw = bytearray(build_batch(simple_records(1)))
     raw[22] |= codec
     with pytest.raises(KafkaError) as caught:

@@ -1,4 +1,6 @@
-"""How far batches go by their headers alone: where a fetch ends, and where the next one begins."""
+"""The extent of batches by their headers alone: the end of a fetch, and the start of the
+next one.
+"""
 
 import struct
 from random import Random
@@ -20,7 +22,7 @@ ANY_OFFSET = 2**62
 
 
 def three_batches() -> tuple[bytes, list[bytes]]:
-    """With offsets from 10 on, and what they are made of."""
+    """Batches from offset 10 on, and the single batches that they consist of."""
     batches: list[bytes] = []
     offset = 10
     for count in SIZES:
@@ -34,7 +36,7 @@ def three_batches() -> tuple[bytes, list[bytes]]:
 
 
 @pytest.mark.parametrize("loops", IMPLEMENTATIONS)
-def test_it_ends_with_the_last_batch_within_reach(loops: tuple[Any, Any]) -> None:
+def test_the_result_ends_with_the_last_batch_within_reach(loops: tuple[Any, Any]) -> None:
     within = loops[0].batches_within
     content, (first, second, third) = three_batches()
     both = len(first) + len(second)
@@ -52,7 +54,7 @@ def test_it_ends_with_the_last_batch_within_reach(loops: tuple[Any, Any]) -> Non
 
 
 @pytest.mark.parametrize("loops", IMPLEMENTATIONS)
-def test_what_is_not_in_the_buffer_is_for_the_next_one(loops: tuple[Any, Any]) -> None:
+def test_a_batch_beyond_the_buffer_is_left_for_the_next_call(loops: tuple[Any, Any]) -> None:
     within = loops[0].batches_within
     content, (first, second, _) = three_batches()
     size = len(content)
@@ -75,7 +77,7 @@ def test_what_is_not_in_the_buffer_is_for_the_next_one(loops: tuple[Any, Any]) -
         (0, ">q", -5), (0, ">q", 2**63 - 1), (23, ">i", -1), (23, ">i", 2**31 - 1),
     ],
 )  # fmt: skip
-def test_nothing_is_told_of_headers_that_are_wrong(
+def test_nothing_is_returned_for_wrong_headers(
     loops: tuple[Any, Any], at: int, kind: str, number: int
 ) -> None:
     content, _ = three_batches()
@@ -92,7 +94,9 @@ def test_nothing_is_told_of_headers_that_are_wrong(
     floor_offset=st.integers(0, 20),
 )
 @settings(deadline=None, max_examples=300)
-def test_both_find_the_same(seed: Random, reach: int, left: int, floor_offset: int) -> None:
+def test_loop_and_twin_find_the_same(
+    seed: Random, reach: int, left: int, floor_offset: int
+) -> None:
     content, _ = three_batches()
     for each in (content, damage(content, seed)):
         arguments = (each, reach, left, floor_offset, 2**63 - 1)

@@ -40,9 +40,7 @@ MIB = 1 << 20
     repeat=st.sampled_from([1, 1, 3, 700]),
 )
 @settings(deadline=None, max_examples=150)
-def test_every_codec_gives_back_what_it_took(
-    codec: Compression, pieces: list[bytes], repeat: int
-) -> None:
+def test_every_codec_round_trips(codec: Compression, pieces: list[bytes], repeat: int) -> None:
     content = b"".join(pieces) * repeat
     assert bytes(decompress(codec, compress(codec, content), len(content) + 1)) == content
 
@@ -72,10 +70,10 @@ def test_all_of_kafkas_levels_work(codec: Compression, levels: list[int]) -> Non
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
-def test_a_higher_level_packs_tighter(codec: Compression) -> None:
+def test_a_higher_level_compresses_better(codec: Compression) -> None:
     content = Path(__file__).read_bytes()
     high = 12 if codec is Compression.LZ4 else 9
-    # For Kafka lz4's level 9 is the default and the fast one.
+    # Kafka's lz4 level 9 is the default and the fast mode.
     low = 9 if codec is Compression.LZ4 else 1
     assert len(compress(codec, content, high)) < len(compress(codec, content, low))
 
@@ -209,7 +207,7 @@ def test_a_bomb_is_refused_at_the_limit_not_after(
     grown_bytes = process.memory_info().rss - before_bytes
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
     assert peak_bytes <= 2 * limit + MIB
-    # … and the process, for what the codecs allocate behind Python's back.
+    # … and the process, for allocations of the codecs outside of Python.
     assert grown_bytes < 32 * MIB
 
 
@@ -222,8 +220,8 @@ def test_the_limit_itself_is_allowed() -> None:
         assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_snappy_length_is_not_believed() -> None:
-    """CVE-2023-34455: five bytes that claim to hold 2 GiB."""
+def test_a_snappy_length_is_not_trusted() -> None:
+    """CVE-2023-34455: five bytes that claim to contain 2 GiB."""
     claim = bytes([0xFF, 0xFF, 0xFF, 0xFF, 0x07])
     tracemalloc.start()
     try:
@@ -236,8 +234,8 @@ def test_a_snappy_length_is_not_believed() -> None:
         tracemalloc.stop()
 
 
-def test_a_zstd_size_is_not_believed() -> None:
-    """A frame that claims 60 MiB in its header and holds one byte."""
+def test_a_zstd_size_is_not_trusted() -> None:
+    """A frame that claims 60 MiB in its header and contains one byte."""
     frame = bytes.fromhex("28b52ffd") + bytes([0xA0]) + struct.pack("<I", 60 * MIB) + b"\x09\0\0x"
     tracemalloc.start()
     try:
@@ -266,8 +264,8 @@ def test_the_default_limit_is_sixteen_times_and_at_least_64_mib() -> None:
     assert output_limit(5 * MIB) == 80 * MIB
 
 
-def test_a_full_output_is_told_apart_from_damage() -> None:
-    """compression.py relies on this text; another one would turn bombs into CORRUPT_MESSAGE."""
+def test_a_full_output_is_distinguished_from_damage() -> None:
+    """compression.py relies on this text; a different one would turn bombs into CORRUPT_MESSAGE."""
     for module in (cramjam.gzip, cramjam.lz4, cramjam.zstd):
         packed = bytes(module.compress(bytes(1000)))
         with pytest.raises(cramjam.DecompressionError, match="failed to write whole buffer"):
@@ -276,7 +274,7 @@ def test_a_full_output_is_told_apart_from_damage() -> None:
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
 def test_large_output_is_not_zeroed_first(codec: Compression) -> None:
-    """The interpreter zeroes a bytearray with all other threads waiting; mapped memory is new."""
+    """The interpreter zeroes a bytearray while all other threads wait; mapped memory is new."""
     content = bytes(range(256)) * (3 * MIB // 256)
     expanded = decompress(codec, compress(codec, content), 64 * MIB)
     assert expanded == content

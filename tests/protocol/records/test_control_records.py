@@ -59,7 +59,7 @@ def test_a_marker_is_read_back(control_type: ControlType) -> None:
     assert record.value == bytes([0, 0, 0, 0, 0, 7])
 
 
-def test_aiokafka_knows_our_markers() -> None:
+def test_aiokafka_reads_our_markers() -> None:
     batch = AioRecords(marker(ControlType.ABORT, 5, 0)).next_batch()
     assert batch.is_control_batch
     assert next(batch).key == control_key(ControlType.ABORT)
@@ -76,7 +76,7 @@ def test_control_types_have_kafkas_numbers_and_later_ones_are_unknown() -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"", b"\0\0\0", b"\xff\xff\0\1"])
-def test_a_key_that_is_no_control_key_is_refused(key: bytes | None) -> None:
+def test_an_invalid_control_key_is_refused(key: bytes | None) -> None:
     with pytest.raises(KafkaError) as caught:
         control_type_of(key)
     assert caught.value.code is ErrorCode.INVALID_RECORD
@@ -91,7 +91,7 @@ def test_a_key_that_is_no_control_key_is_refused(key: bytes | None) -> None:
         Record(0, 0, b"\0\0\0\1", b"\xff\xff\0\0\0\0"),
     ],
 )
-def test_what_is_no_marker_is_refused(record: Record) -> None:
+def test_an_invalid_marker_is_refused(record: Record) -> None:
     with pytest.raises(KafkaError) as caught:
         read_end_transaction_marker(record)
     assert caught.value.code is ErrorCode.INVALID_RECORD
@@ -111,7 +111,7 @@ def test_data_and_quorum_batches_have_no_marker() -> None:
 
 
 def test_read_committed_sees_neither_markers_nor_aborted_transactions() -> None:
-    """Producer 1 aborts, commits, aborts again; producer 2's batches lie between and are kept."""
+    """Producer 1 aborts, commits, aborts again; producer 2's batches in between are kept."""
     log = [
         data(1, 0), data(2, 2), marker(ControlType.ABORT, 1, 4), data(1, 5),
         data(2, 7, is_transactional=False), marker(ControlType.COMMIT, 1, 9), data(1, 10),

@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[1] / "guarded_records.py"
 @pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect()")
 def test_the_compiled_loops_never_read_past_the_end_of_hostile_bytes() -> None:
     """5,000 damaged bodies and 5,000 damaged batches, each right before an unreadable page. The
-    last thing that the process does is to touch that page, so it must die, and only then.
+    process ends by touching that page, so it must die there, and not before.
     """
     assert compiled is not None
     tests = str(SCRIPT.parent.parent)

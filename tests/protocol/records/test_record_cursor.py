@@ -1,4 +1,4 @@
-"""A cursor gives a consumer's records as they are asked for, compiled and in Python alike."""
+"""A cursor creates a consumer's records on demand, compiled and in Python alike."""
 
 import pickle
 from typing import Any
@@ -44,7 +44,9 @@ def parts(record: Any) -> tuple[Any, ...]:
 
 @given(records=record_lists(), step=st.integers(1, 30), skipped=st.integers(0, 5))
 @settings(deadline=None, max_examples=100)
-def test_both_give_the_same_records(records: list[Record], step: int, skipped: int) -> None:
+def test_loop_and_twin_return_the_same_records(
+    records: list[Record], step: int, skipped: int
+) -> None:
     start = records[0].offset + skipped
     found = [list(map(parts, taken(cursor_of(loops, records, start), step))) for loops in LOOPS]
     assert found[0] == found[1]
@@ -53,7 +55,7 @@ def test_both_give_the_same_records(records: list[Record], step: int, skipped: i
 
 
 @pytest.mark.parametrize("loops", LOOPS)
-def test_the_next_offset_is_behind_the_last_record_given(loops: Any) -> None:
+def test_the_next_offset_is_after_the_last_record_returned(loops: Any) -> None:
     cursor = cursor_of(loops, simple_records(5))
     found: list[Any] = []
     assert cursor.take(found, 2) == 2
@@ -67,14 +69,14 @@ def test_append_time_is_every_records_time(loops: Any) -> None:
 
 
 @pytest.mark.parametrize("loops", LOOPS)
-def test_readers_make_keys_and_values_but_are_not_asked_about_null(loops: Any) -> None:
+def test_readers_convert_keys_and_values_but_not_null(loops: Any) -> None:
     records = [Record(0, 1, b"k", b"1"), Record(1, 1, None, None)]
     found = taken(cursor_of(loops, records, readers=(bytes.decode, int)), 10)
     assert [(one.key, one.value) for one in found] == [("k", 1), (None, None)]
 
 
 @pytest.mark.parametrize("loops", LOOPS)
-def test_what_is_before_a_bad_record_is_given_first(loops: Any) -> None:
+def test_records_before_a_bad_one_are_returned_first(loops: Any) -> None:
     records = [Record(0, 1, None, b"1"), Record(1, 1, None, b"x"), Record(2, 1, None, b"3")]
     cursor = cursor_of(loops, records, readers=(None, int))
     found: list[Any] = []

@@ -1,5 +1,5 @@
-"""Compiled loops and Python twins give the same results and the same errors, for sound input and
-for damaged input.
+"""Compiled loops and Python twins give the same results and the same errors, for sound and for
+damaged input.
 """
 
 import struct
@@ -43,7 +43,7 @@ def body_of(records: list[Record]) -> tuple[bytes, int, int, int]:
 
 
 def everything(loops: Loops, body: bytes, count: int, base_offset: int, base_time: int) -> Any:
-    """What all reading loops say about a body."""
+    """The results of all reading loops for a body."""
     records, columns = loops
     bounds = (0, len(body))
     arguments = (body, bounds, count, base_offset, base_time)
@@ -62,7 +62,7 @@ def everything(loops: Loops, body: bytes, count: int, base_offset: int, base_tim
         outcome(records.validate_records, body, bounds, count, base_time, (0, 2**40), True),
         outcome(records.validate_records, body, bounds, count, base_time, None, False),
         appended,
-        # What a sink holds after an error is nobody's business.
+        # The content of a sink after an error is undefined.
         sink.finish() if isinstance(decoded, list) else None,
     )
 
@@ -73,7 +73,7 @@ TWIN: Loops = (_records_twin, _record_columns_twin)
 
 @given(records=record_lists())
 @settings(deadline=None, max_examples=150)
-def test_both_read_the_same(records: list[Record]) -> None:
+def test_loop_and_twin_read_the_same(records: list[Record]) -> None:
     body = body_of(records)
     assert everything(COMPILED, *body) == everything(TWIN, *body)
 
@@ -84,7 +84,7 @@ def test_both_read_the_same(records: list[Record]) -> None:
     wrong_count=st.integers(-2, 3),
 )
 @settings(deadline=None, max_examples=400)
-def test_both_refuse_the_same_for_the_same_reason(
+def test_loop_and_twin_refuse_the_same_for_the_same_reason(
     records: list[Record], seed: Random, wrong_count: int
 ) -> None:
     body, count, base_offset, base_time = body_of(records)
@@ -116,7 +116,8 @@ def test_every_cut_of_a_body_is_refused(loops: Loops) -> None:
     body, count, base_offset, base_time = body_of(records)
     for size in range(len(body)):
         for scenery in (b"", b"\0" * 40):
-            # Bytes behind the bounds must not be read, so the same cut is tried with and without.
+            # Bytes after the bounds must not be read, so the same cut is tried with and without
+            # them.
             with pytest.raises(KafkaError):
                 loops[0].decode_records(
                     body[:size] + scenery, (0, size), count, base_offset, base_time, None
@@ -125,7 +126,7 @@ def test_every_cut_of_a_body_is_refused(loops: Loops) -> None:
 
 @pytest.mark.parametrize("loops", IMPLEMENTATIONS)
 @pytest.mark.parametrize("bounds", [(-1, 3), (3, 2), (0, 100)])
-def test_bounds_outside_the_buffer_are_our_own_mistake(
+def test_bounds_outside_the_buffer_are_a_callers_error(
     loops: Loops, bounds: tuple[int, int]
 ) -> None:
     with pytest.raises(ValueError, match="records in"):
@@ -168,7 +169,7 @@ def test_header_names_that_are_not_utf8_are_repaired_as_java_does(loops: Loops) 
     base_timestamp=st.integers(-(2**63), 2**63 - 1),
 )
 @settings(deadline=None, max_examples=150)
-def test_both_write_the_same(records: list[Any], base_timestamp: int) -> None:
+def test_loop_and_twin_write_the_same(records: list[Any], base_timestamp: int) -> None:
     written = compiled.encode_records(records, base_timestamp, 61)
     assert written == _records_twin.encode_records(records, base_timestamp, 61)
     decoded = compiled.decode_records(
@@ -187,13 +188,13 @@ def test_an_offset_delta_beyond_32_bits_is_not_written() -> None:
         assert module.decode_records(written, (0, len(written)), 1, 0, 0, None)[0][0] == -(2**31)
 
 
-# The recovery scan.
+# The recovery scan
 
 
 @given(batches=st.lists(st.tuples(record_lists(max_size=3), batch_options()), max_size=4),
        seed=st.randoms(use_true_random=False), verify_crc=st.booleans())  # fmt: skip
 @settings(deadline=None, max_examples=200)
-def test_both_scan_the_same(
+def test_loop_and_twin_scan_the_same(
     batches: list[tuple[list[Record], BatchOptions]], seed: Random, verify_crc: bool
 ) -> None:
     segment = b"".join(build_batch(records, options) for records, options in batches)
@@ -203,7 +204,7 @@ def test_both_scan_the_same(
 
 
 @pytest.mark.parametrize("loops", IMPLEMENTATIONS)
-def test_a_scan_tells_all_headers_and_stops_at_damage(loops: Loops) -> None:
+def test_a_scan_returns_all_headers_and_stops_at_damage(loops: Loops) -> None:
     scan = loops[0].scan_batches
     options = BatchOptions(
         partition_leader_epoch=4, producer_id=9, producer_epoch=2, base_sequence=7
@@ -247,7 +248,7 @@ def test_a_scan_tells_all_headers_and_stops_at_damage(loops: Loops) -> None:
         (23, ">i", -1, "offsets do not increase"),
     ],
 )
-def test_a_scan_says_what_is_wrong(
+def test_a_scan_reports_the_problem(
     loops: Loops, at: int, kind: str, number: int, problem: str
 ) -> None:
     first, second = build_batch(simple_records(2)), bytearray(build_batch(simple_records(2)))
@@ -258,7 +259,7 @@ def test_a_scan_says_what_is_wrong(
     assert (len(headers), end, found) == (1, len(first), problem)
 
 
-# Columns to records.
+# Columns to records
 
 
 def binary_column(cells: list[bytes | None], start: int = 0) -> BinaryColumn:
@@ -286,7 +287,7 @@ def binary_column(cells: list[bytes | None], start: int = 0) -> BinaryColumn:
     with_keys=st.booleans(), with_headers=st.booleans(),
 )  # fmt: skip
 @settings(deadline=None, max_examples=150)
-def test_both_build_the_same_from_columns(
+def test_loop_and_twin_build_the_same_from_columns(
     rows: list[Any], skipped: int, body_bytes_max: int, with_keys: bool, with_headers: bool
 ) -> None:
     padding = [(b"?", b"??", 0, None)] * skipped
@@ -347,9 +348,7 @@ def test_both_build_the_same_from_columns(
             bytes(4), None, binary_column([]), binary_column([]))),
     ],
 )  # fmt: skip
-def test_columns_that_do_not_hold_what_they_claim_are_refused(
-    loops: Loops, columns: SourceColumns
-) -> None:
+def test_columns_with_false_sizes_are_refused(loops: Loops, columns: SourceColumns) -> None:
     with pytest.raises(ValueError, match=r"a column|a header"):
         loops[1].encode_columns(columns, 0, 0, 1000, 0)
 
@@ -361,7 +360,7 @@ def test_a_row_outside_the_columns_is_refused() -> None:
             module.encode_columns(columns, 1, 0, 1000, 0)
 
 
-def test_times_beyond_arrows_range_are_its_ends() -> None:
+def test_times_beyond_arrows_range_are_clamped() -> None:
     body, count, _, base_time = body_of(
         [Record(0, 2**62, None, None), Record(1, -(2**62), None, None)]
     )
@@ -372,7 +371,7 @@ def test_times_beyond_arrows_range_are_its_ends() -> None:
 
 
 @pytest.mark.parametrize("loops", IMPLEMENTATIONS)
-def test_a_finished_sink_takes_no_more(loops: Loops) -> None:
+def test_a_finished_sink_accepts_no_more(loops: Loops) -> None:
     body, count, _, base_time = body_of([Record(0, 1, b"k", b"v", (("h", b"x"),))])
     sink = loops[1].ColumnSink()
     row = (body, (0, len(body)), count, (0, base_time, None), (0, 10))
@@ -399,13 +398,13 @@ LIMITS = (0, 2**42, False, 1 << 20)
 
 
 def stamped(loops: Loops, content: bytes, limits: tuple[int, int, bool, int] = LIMITS) -> Any:
-    """The header, if it is common, and what became of the bytes."""
+    """Returns the header, if the batch is common, and the resulting bytes."""
     buffer = bytearray(content)
     return outcome(loops[0].stamp_batch, buffer, 700, 5, limits), bytes(buffer)
 
 
 def careful(content: bytes) -> Any:
-    """What the long way round says about the same bytes."""
+    """The result of the full validation for the same bytes."""
     rules = ValidationRules(now_ms=0, timestamp_after_max_ms=2**42, batch_bytes_max=1 << 20)
     return outcome(lambda: validate_batch(sole_batch(content), rules))
 
@@ -416,7 +415,7 @@ def careful(content: bytes) -> Any:
     seed=st.randoms(use_true_random=False),
 )
 @settings(deadline=None, max_examples=300)
-def test_both_stamp_the_same_and_only_what_is_sound(
+def test_loop_and_twin_stamp_the_same_and_only_sound_batches(
     records: list[Record], options: BatchOptions, seed: Random
 ) -> None:
     plain = replace(options, base_offset=0, compression=Compression.NONE)
@@ -437,14 +436,14 @@ def test_both_stamp_the_same_and_only_what_is_sound(
 
 @pytest.mark.parametrize("loops", IMPLEMENTATIONS)
 @pytest.mark.parametrize("odd", range(4))
-def test_lengths_below_null_are_read_as_null_and_not_let_in(loops: Loops, odd: int) -> None:
+def test_lengths_below_null_are_read_as_null_and_not_accepted(loops: Loops, odd: int) -> None:
     record = Record(0, 5, None, None, (("h", None),))
     sent = bytearray(build_batch([record], BatchOptions(base_offset=0)))
     places = {0: None, 1: 65, 2: 66, 3: len(sent) - 1}
     position = places[odd]
     if position is not None:
         assert sent[position] == 1
-        # -1073741824, in five bytes at most: what librdkafka adds to its position.
+        # -1073741824, in five bytes at most: librdkafka adds it to its position.
         sent[position : position + 1] = b"\xff\xff\xff\xff\x07"
         sent[61] += 8
         sent[8:12] = (len(sent) - 12).to_bytes(4, "big")
@@ -460,7 +459,7 @@ def test_lengths_below_null_are_read_as_null_and_not_let_in(loops: Loops, odd: i
 
 
 @pytest.mark.parametrize("loops", IMPLEMENTATIONS)
-def test_what_is_uncommon_is_left_alone(loops: Loops) -> None:
+def test_an_uncommon_batch_is_left_unchanged(loops: Loops) -> None:
     records = simple_records(3)
     common = bytes(build_batch(records, BatchOptions(base_offset=0)))
     assert stamped(loops, common)[0] is not None
@@ -480,6 +479,6 @@ def test_what_is_uncommon_is_left_alone(loops: Loops) -> None:
 
 @pytest.mark.parametrize("loops", IMPLEMENTATIONS)
 @pytest.mark.parametrize(("rows", "size"), [(-1, 10), (1, -10), (11, 10)])
-def test_what_cannot_come_is_not_expected(loops: Loops, rows: int, size: int) -> None:
+def test_impossible_sizes_are_refused_by_expect(loops: Loops, rows: int, size: int) -> None:
     with pytest.raises(ValueError, match="rows in"):
         loops[1].ColumnSink().expect(rows, size)

@@ -1,4 +1,6 @@
-"""Every record in segments that Apache Kafka 4.3.1 wrote is what clients read from it."""
+"""Every record in segments that Apache Kafka 4.3.1 wrote equals the one that clients read
+from it.
+"""
 
 import hashlib
 import json
@@ -56,7 +58,7 @@ def batches_of(content: list[bytes]) -> list[RecordBatch]:
 
 
 @pytest.mark.parametrize(("topic", "partition"), PARTITIONS)
-def test_every_record_is_what_apaches_clients_read(topic: str, partition: str) -> None:
+def test_every_record_equals_the_one_that_apaches_clients_read(topic: str, partition: str) -> None:
     facts = EXPECTED[topic]["partitions"][partition]
     batches = batches_of(CLEAN[f"{topic}-{partition}"])
     for batch in batches:
@@ -71,7 +73,7 @@ def test_every_record_is_what_apaches_clients_read(topic: str, partition: str) -
     assert found == facts["read_uncommitted"]
 
 
-def test_the_samples_hold_all_codecs_and_kinds_of_batches() -> None:
+def test_the_samples_contain_all_codecs_and_kinds_of_batches() -> None:
     batches = [batch for content in CLEAN.values() for batch in batches_of(content)]
     assert {batch.compression for batch in batches} == set(Compression)
     assert {batch.timestamp_type for batch in batches} == set(TimestampType)
@@ -110,7 +112,7 @@ def test_building_apaches_uncompressed_batches_again_gives_the_same_bytes() -> N
     for content in CLEAN.values():
         for batch in batches_of(content):
             stamped = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
-            # Append time hides the records' own deltas, so those cannot be built again.
+            # Append time hides the records' own deltas, so such batches cannot be rebuilt.
             if batch.is_compressed or stamped or not batch.record_count:
                 continue
             assert build_batch(batch.records(), _options(batch)) == bytes(batch.view)

@@ -1,4 +1,4 @@
-"""The first record of a time is found in the compiled loop as in Python, also in damaged bodies."""
+"""The compiled loop and its twin find the same first record at a time, also in damaged bodies."""
 
 from random import Random
 from typing import Any
@@ -29,7 +29,7 @@ def first_of(loops: Any, body: bytes, batch: RecordBatch, *wanted: Any) -> Any:
     skip=st.integers(0, 5),
 )
 @settings(deadline=None, max_examples=50)
-def test_both_find_the_first_record_at_a_time(
+def test_loop_and_twin_find_the_first_record_at_a_time(
     records: list[Record], at: int, later_ms: int, skip: int
 ) -> None:
     batch = RecordBatch(build_batch(records))
@@ -52,7 +52,9 @@ def test_both_find_the_first_record_at_a_time(
 
 @given(records=record_lists(), seed=st.integers(0, 2**32))
 @settings(deadline=None, max_examples=50)
-def test_both_say_the_same_about_damaged_records(records: list[Record], seed: int) -> None:
+def test_loop_and_twin_give_the_same_errors_for_damaged_records(
+    records: list[Record], seed: int
+) -> None:
     batch = RecordBatch(build_batch(records))
     body = damage(bytes(batch.view[61:]), Random(seed))
     found = [first_of(loops, body, batch, None, 2**62, 0) for loops in LOOPS]

@@ -1,4 +1,4 @@
-"""Stored records are wrapped as Apache Kafka wraps them, and what is unknown is refused by name."""
+"""Stored records have Apache Kafka's framing, and unknown ones are refused by name."""
 
 import pytest
 
@@ -67,7 +67,7 @@ def test_a_coordinator_key_leads_with_its_type_and_a_value_with_its_version() ->
     assert found == (value, 3)
 
 
-def test_each_topic_numbers_its_types_on_its_own() -> None:
+def test_each_topic_numbers_its_types_separately() -> None:
     key = log_records.message_class("TransactionLogKey")()
     raw = encode_coordinator_key(key)
     assert decode_coordinator_key(CoordinatorTopic.TRANSACTION, raw) == key

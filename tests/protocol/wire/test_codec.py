@@ -1,5 +1,5 @@
-"""What the codec promises beyond plain values: defaults, nulls, tags, versions, limits, errors.
-Every promise holds for the compiled loops and for their Python twin.
+"""The contract of the codec beyond plain values: defaults, nulls, tags, versions, limits, errors.
+Every test runs with the compiled loops and with their Python twin.
 """
 
 import copy
@@ -62,7 +62,7 @@ def produce(records: Any) -> ProduceRequest:
 # ------------------------------------------------------------------------------------ the wire
 
 
-def test_a_flexible_message_is_written_as_the_protocol_says(loops: Any) -> None:
+def test_a_flexible_message_is_written_as_the_protocol_requires(loops: Any) -> None:
     expected = bytes.fromhex("00 ffff 00000000 02 0274 02 00000003 03 6869 00 00 00")
     assert loops.encode(produce(b"hi"), 9) == expected
 
@@ -98,7 +98,7 @@ def test_any_byte_but_zero_is_true(loops: Any) -> None:
 # ------------------------------------------------------------------------------------ defaults
 
 
-def test_fields_of_other_versions_come_back_at_their_defaults(loops: Any) -> None:
+def test_fields_of_other_versions_are_read_as_their_defaults(loops: Any) -> None:
     back = loops.decode(FetchRequest, 4, loops.encode(FetchRequest(max_wait_ms=5), 4))
     assert (back.session_epoch, back.rack_id, back.cluster_id) == (-1, "", None)
     assert back.replica_state == ReplicaState(replica_id=-1, replica_epoch=-1)
@@ -106,7 +106,9 @@ def test_fields_of_other_versions_come_back_at_their_defaults(loops: Any) -> Non
 
 
 def test_a_json_null_default_is_a_new_structure_as_in_the_original(loops: Any) -> None:
-    """The facts give `default: null` for this field, which the original reads as "not given"."""
+    """The facts give `default: null` for this field, which the original generator reads as "not
+    given".
+    """
     assert ConsumerGroupMemberMetadataValue().classic_member_metadata == ClassicMemberMetadata()
     null = ConsumerGroupMemberMetadataValue(classic_member_metadata=None)
     # A tagged null differs from its default, so it is written: tag 0, one byte, zero.
@@ -148,7 +150,7 @@ def test_messages_can_be_copied_and_pickled(loops: Any) -> None:
 
 
 @pytest.mark.parametrize(("version", "wire"), [(1, "ffffffff"), (9, "00 01 01 01 00")])
-def test_null_is_kept_apart_from_empty(loops: Any, version: int, wire: str) -> None:
+def test_null_is_distinct_from_empty(loops: Any, version: int, wire: str) -> None:
     message = MetadataRequest(
         topics=None,
         include_topic_authorized_operations=version >= 8,
@@ -188,7 +190,7 @@ def test_tagged_fields_are_written_in_tag_order_and_only_if_set(loops: Any) -> N
     assert loops.decode(PartitionChangeRecord, 0, wire) == change
 
 
-def test_unknown_tags_are_stepped_over_and_not_kept(loops: Any) -> None:
+def test_unknown_tags_are_skipped_and_not_kept(loops: Any) -> None:
     message = FetchRequest(cluster_id="c")
     wire = loops.encode(message, 12)
     assert wire.endswith(bytes.fromhex("01 00 02 0263"))
@@ -247,7 +249,7 @@ def test_a_version_the_message_does_not_have_is_refused(loops: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 5, PartitionData()])
-def test_what_is_no_message_is_named(loops: Any, value: Any) -> None:
+def test_an_object_that_is_not_a_message_is_reported(loops: Any, value: Any) -> None:
     name = type(value).__name__
     with pytest.raises(TypeError, match=f"{name} is not a message"):
         loops.encode(value, 12)
@@ -255,13 +257,13 @@ def test_what_is_no_message_is_named(loops: Any, value: Any) -> None:
         loops.decode(type(value), 12, b"")
 
 
-def test_a_message_that_is_gone_has_no_version(loops: Any) -> None:
+def test_a_removed_message_has_no_version(loops: Any) -> None:
     with pytest.raises(KafkaError, match="LeaderAndIsrRequest has no version 0"):
         loops.encode(LeaderAndIsrRequest(), 0)
 
 
 def test_a_set_field_that_the_version_cannot_carry_is_refused(loops: Any) -> None:
-    """`group_instance_id` is not ignorable: dropping it would change what the request means."""
+    """`group_instance_id` is not ignorable: dropping it would change the meaning of the request."""
     message = HeartbeatRequest(group_id="g", member_id="m", group_instance_id="i")
     with pytest.raises(KafkaError, match="v2 cannot carry group_instance_id") as caught:
         loops.encode(message, 2)
@@ -401,7 +403,7 @@ def test_the_whole_buffer_must_be_the_message(loops: Any) -> None:
         ("ff", "transactional_id: needs 2 bytes, 1 are left"),
     ],
 )
-def test_broken_bytes_give_the_one_error(loops: Any, wire: str, problem: str) -> None:
+def test_broken_bytes_raise_a_malformed_request_error(loops: Any, wire: str, problem: str) -> None:
     with pytest.raises(MalformedRequestError, match=problem):
         loops.decode(ProduceRequest, 8, bytes.fromhex(wire))
 
@@ -432,7 +434,7 @@ def test_the_budget_counts_all_arrays_of_a_message_together(loops: Any) -> None:
         loops.decode(ProduceRequest, 9, wire, budget=7)
 
 
-def test_what_is_written_at_once_has_a_budget_too(loops: Any) -> None:
+def test_an_encoded_message_has_a_budget_too(loops: Any) -> None:
     topic = TopicProduceData(partition_data=[PartitionProduceData()] * 3)
     message = ProduceRequest(topic_data=[topic] * 2)
     assert loops.encode_chunks(message, 9, budget=8) == loops.encode_chunks(message, 9)
@@ -447,13 +449,13 @@ def test_a_long_text_counts_as_several_elements_when_it_is_written(loops: Any) -
         loops.encode_chunks(message, 9, budget=201)
 
 
-def test_what_is_long_is_written_in_several_chunks(loops: Any) -> None:
+def test_a_long_message_is_written_in_several_chunks(loops: Any) -> None:
     message = MetadataRequest(topics=[MetadataRequestTopic(name="t" * 25_600)] * 100)
     assert b"".join(loops.encode_chunks(message, 9)) == loops.encode(message, 9)
 
 
-def test_what_was_read_is_freed_without_the_cycle_collector(loops: Any) -> None:
-    """Read messages are hidden from it, so nothing but counting may be needed."""
+def test_decoded_messages_are_freed_without_the_cycle_collector(loops: Any) -> None:
+    """Decoded messages are hidden from the collector, so reference counting must suffice."""
     wire = loops.encode(produce(b"hello"), 9)
     gc.disable()
     try:
@@ -477,7 +479,7 @@ def test_messages_are_compared_by_value_and_cannot_be_keys() -> None:
         hash(ProduceRequest())
 
 
-def test_an_attribute_that_no_version_has_is_a_mistake() -> None:
+def test_an_attribute_that_no_version_has_is_an_error() -> None:
     message: Any = OffsetCommitRequest()
     with pytest.raises(AttributeError):
         message.generation = 3

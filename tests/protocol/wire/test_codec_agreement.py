@@ -1,4 +1,4 @@
-"""Every message, every version: the compiled loops, their Python twin and kio agree to the byte."""
+"""For every message and version the compiled loops, their Python twin and kio agree to the byte."""
 
 from typing import Any
 
@@ -81,8 +81,8 @@ def test_kio_reads_and_writes_the_same_bytes(
         assert kio_peer.write(entity) == wire
 
 
-def test_kio_knows_most_of_what_we_know() -> None:
-    """Guards the tests above against quietly comparing nothing."""
+def test_kio_has_most_of_our_messages() -> None:
+    """Protects the tests above from silently comparing nothing."""
     known = sum(
         kio_peer.kio_class(each, version) is not None for each, version in all_class_versions()
     )

@@ -12,9 +12,9 @@ SCRIPT = Path(__file__).parents[1] / "guarded_codec.py"
 
 @needs_compiled
 @pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect()")
-def test_the_compiled_reader_never_looks_past_the_end_of_its_input() -> None:
-    """Tens of thousands of damaged messages, each right before an unreadable page. The last thing
-    that the process does is to touch that page, so it must die, and only then.
+def test_the_compiled_reader_never_reads_past_the_end_of_its_input() -> None:
+    """Tens of thousands of damaged messages, each right before an unreadable page. The process ends
+    by touching that page, so it must die there, and not before.
     """
     run = subprocess.run(
         [sys.executable, "-W", "ignore", str(SCRIPT)],

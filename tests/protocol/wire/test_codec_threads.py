@@ -1,4 +1,4 @@
-"""Large messages may be read and written in threads, which do not keep others from running."""
+"""Large messages may be read and written in threads without blocking other threads."""
 
 import functools
 import itertools
@@ -22,7 +22,9 @@ def loops(request: pytest.FixtureRequest) -> Any:
 
 
 def test_other_threads_run_while_a_large_message_is_read_or_written(loops: Any) -> None:
-    """Nothing but C between two looks at what another thread counts: it runs only if it is let."""
+    """Only C code runs between two readings of another thread's count: it advances only if it is
+    let.
+    """
     message = MetadataRequest(topics=[MetadataRequestTopic(name="t")] * 20_000)
     wire = loops.encode(message, 0)
     counter = itertools.count()

@@ -1,4 +1,4 @@
-"""Frames carry the header version that their message wants."""
+"""Frames carry the header version of their message."""
 
 import pytest
 
@@ -69,7 +69,7 @@ def test_long_records_travel_uncopied() -> None:
 
 
 def test_an_unknown_version_of_api_versions_still_has_a_readable_header() -> None:
-    """A newer client asks in a version from the future; the answer has to reach it."""
+    """A newer client uses a future version; the response must still be readable for it."""
     frame = bytes.fromhex("0012 7fff 0000002a 0002 6d65 00 ffff")
     request = read_request(frame)
     assert request.api_key is ApiKey.API_VERSIONS
@@ -79,7 +79,7 @@ def test_an_unknown_version_of_api_versions_still_has_a_readable_header() -> Non
         request.decode_body()
 
 
-def test_an_unknown_api_is_named() -> None:
+def test_an_unknown_api_is_reported() -> None:
     with pytest.raises(KafkaError, match="there is no API 999") as caught:
         read_request((999).to_bytes(2, "big") + bytes(10))
     assert caught.value.code is ErrorCode.INVALID_REQUEST

@@ -1,8 +1,8 @@
 """Hostile bytes: more than 100,000 damaged frames of every message and version. Each is either read
-or refused with MalformedRequestError; nothing else is raised and memory stays within bounds.
+or refused with MalformedRequestError; no other error is raised and memory stays within bounds.
 
-Damage knows the format: every truncation, every place overwritten with the lengths that break naive
-readers, two messages spliced, bytes flipped. A seed makes every failure repeatable.
+The damage knows the format: every truncation, every position overwritten with the lengths that
+break naive readers, two messages spliced, bytes flipped. A seed makes every failure repeatable.
 """
 
 import gc
@@ -25,7 +25,7 @@ from moldau.protocol.wire.schema import Message
 from moldau.types import Buffer
 
 FRAMES_MIN = 100_000
-# Wide and compact lengths that a reader may trust too much.
+# Wide and compact lengths that a naive reader would trust.
 LENGTHS = [
     value.to_bytes(size, "big", signed=True)
     for size, values in (
@@ -101,7 +101,7 @@ def damaged_frames(frames: Frames, seed: int, step: int, count: int) -> Iterator
 
 
 def read_or_refuse(loops: Any, kind: type[Message], version: int, wire: Buffer) -> Any:
-    """The message, or the text of the refusal. Any other exception is the test's failure."""
+    """The message, or the text of the refusal. Any other exception fails the test."""
     try:
         return loops.decode(kind, version, wire)
     except MalformedRequestError as refusal:
@@ -118,7 +118,7 @@ def test_damaged_frames_are_read_or_refused_and_nothing_else() -> None:
     assert refused > tried // 2
 
 
-def test_the_twin_reads_and_refuses_the_same_damaged_frames_in_the_same_words() -> None:
+def test_the_twin_reads_and_refuses_the_same_damaged_frames_with_the_same_text() -> None:
     frames = whole_frames()
     for kind, version, wire in damaged_frames(frames, seed=2, step=11, count=8):
         ours = read_or_refuse(COMPILED, kind, version, wire)
@@ -160,7 +160,7 @@ def test_memory_is_bounded_by_the_input() -> None:
 def test_the_largest_frame_costs_no_more_than_the_budget_allows(
     name: str, version: int, prefix: str
 ) -> None:
-    """Two megabytes that claim to be as many elements as they can be."""
+    """Two megabytes that claim to contain as many elements as possible."""
     count = 1_000_000
     wire = bytes.fromhex(prefix) + count.to_bytes(4, "big") + bytes(6 * count)
     tracemalloc.start()
@@ -180,7 +180,7 @@ def test_damaged_streams_end_in_clean_errors() -> None:
     for _ in range(20_000):
         stream = rng.randbytes(rng.randrange(60))
         if rng.random() < 0.8:
-            # Let most get past the length and the API key.
+            # Let most frames get past the length and the API key.
             key = rng.randrange(93).to_bytes(2, "big")
             body = key + rng.randrange(12).to_bytes(2, "big") + stream
             stream = len(body).to_bytes(4, "big") + body
@@ -195,7 +195,7 @@ def test_damaged_streams_end_in_clean_errors() -> None:
 
 
 def test_reading_leaks_no_references() -> None:
-    """Refusals leave half-built objects behind; all of them have to go."""
+    """Refusals leave half-built objects, which must all be freed."""
     frames = whole_frames()[::7]
     wires = list(damaged_frames(frames, seed=5, step=5, count=8))
 

@@ -1,4 +1,4 @@
-"""Which log is compacted, how far, and what stops it."""
+"""Which log is compacted, up to which offset, and what stops it."""
 
 import errno
 import os
@@ -46,7 +46,7 @@ def other_log(log: CompactedLog, number: int) -> Log:
     )
 
 
-# How far
+# Up to which offset
 
 
 def test_a_log_that_was_never_cleaned_is_dirty_from_its_start_to_the_active_segment() -> None:
@@ -129,7 +129,7 @@ def test_groups_respect_the_size_of_both_indexes() -> None:
     assert [len(group) for group in group_segments(sources, config, 9)] == [2, 2, 1]
 
 
-# Which
+# Which log
 
 
 def test_the_dirtiest_log_comes_first() -> None:
@@ -352,7 +352,7 @@ def test_a_swap_without_descriptors_leaves_the_log_whole_or_its_directory_offlin
     assert refusals > 10
 
 
-def test_steps_may_run_in_another_thread_while_the_log_goes_on(tmp_path: Path) -> None:
+def test_steps_may_run_in_another_thread_while_the_log_is_in_use(tmp_path: Path) -> None:
     log = CompactedLog(
         filesystem=DiskFileSystem(),
         cleaner_config=CleanerConfig(io_buffer_bytes=4096),

@@ -66,7 +66,7 @@ def test_a_key_that_only_the_clean_part_has_is_kept() -> None:
     assert offsets(log) == [0, 2]
 
 
-def test_records_without_a_key_go() -> None:
+def test_records_without_a_key_are_removed() -> None:
     """They cannot be produced to a compacted topic, but the topic may not always have been one."""
     log = CompactedLog(config=compacting(cleanup_policy=("delete",)))
     log.put((None, b"no key"), (b"a", b"1"))
@@ -76,7 +76,7 @@ def test_records_without_a_key_go() -> None:
 
 
 def test_lengths_below_null_are_nulls_and_stop_no_compaction() -> None:
-    """Produce refuses them, Apache Kafka stores them: a log of its may hold some."""
+    """Produce refuses them but Apache Kafka stores them, so one of its logs may contain them."""
     log = CompactedLog(config=compacting(cleanup_policy=("delete",)))
     log.put((b"a", b"0"))
     for key, position in ((None, 65), (b"a", 67)):
@@ -138,7 +138,7 @@ def test_the_largest_timestamp_is_that_of_the_records_that_stayed() -> None:
     assert [record.timestamp for record in log.records()] == [NOW_MS - 5, NOW_MS - 3, NOW_MS - 9]
 
 
-def test_append_time_stays() -> None:
+def test_append_time_is_kept() -> None:
     log = CompactedLog(config=compacting(message_timestamp_type="LogAppendTime"))
     log.put(*pairs(a="1", b=TOMBSTONE))
     log.now_ms += 1000
@@ -151,7 +151,9 @@ def test_append_time_stays() -> None:
 # Tombstones
 
 
-def test_a_tombstone_gets_a_delete_horizon_when_it_is_first_cleaned_and_goes_after_it() -> None:
+def test_a_tombstone_gets_a_delete_horizon_when_it_is_first_cleaned_and_is_removed_after_it() -> (
+    None
+):
     log = CompactedLog(config=compacting(delete_retention_ms=1000))
     log.put(*pairs(a="1"))
     log.put(*pairs(a=TOMBSTONE, b="1"), timestamps=[NOW_MS - 7, NOW_MS - 8])
@@ -177,7 +179,7 @@ def test_a_tombstone_gets_a_delete_horizon_when_it_is_first_cleaned_and_goes_aft
     ]
 
 
-def test_a_tombstone_that_is_not_the_last_of_its_key_goes_at_once() -> None:
+def test_a_tombstone_that_is_not_the_last_of_its_key_is_removed_at_once() -> None:
     log = CompactedLog()
     log.put(*pairs(a=TOMBSTONE))
     log.put(*pairs(a="2"))
@@ -233,7 +235,7 @@ def test_sequences_are_still_known_when_only_the_compacted_log_is_left() -> None
         log.put(*pairs(c="2"), producer_id=5)
 
 
-def test_the_empty_batch_goes_once_the_producer_wrote_again() -> None:
+def test_the_empty_batch_is_removed_once_the_producer_wrote_again() -> None:
     log = CompactedLog()
     log.put(*pairs(a="1"), producer_id=5)
     log.put(*pairs(a="2"))
@@ -263,7 +265,7 @@ def test_the_last_offset_of_the_cleaned_range_is_not_lost() -> None:
     assert log.values() == {b"a": b"2", b"b": b"3"}
 
 
-def test_aborted_records_go_and_do_not_hide_older_values() -> None:
+def test_aborted_records_are_removed_and_do_not_hide_older_values() -> None:
     log = CompactedLog()
     log.put(*pairs(a="committed"))
     log.put(*pairs(a="aborted", b="aborted"), producer_id=5, transactional=True)
@@ -354,7 +356,7 @@ def test_the_transaction_index_of_the_new_segment_knows_the_aborts_that_are_left
 # Segments
 
 
-def test_neighbours_that_fit_become_one_segment() -> None:
+def test_neighbours_that_fit_are_merged_into_one_segment() -> None:
     log = CompactedLog()
     for number in range(6):
         log.put(*pairs(a=str(number)))
@@ -366,7 +368,7 @@ def test_neighbours_that_fit_become_one_segment() -> None:
     assert log.log.segments[0].sealed
 
 
-def test_a_group_is_no_larger_than_a_segment_may_be() -> None:
+def test_a_group_is_no_larger_than_the_segment_size() -> None:
     log = CompactedLog(config=compacting(internal_segment_bytes=1000))
     for number in range(8):
         log.put((b"k%d" % number, b"x" * 300))
@@ -392,7 +394,7 @@ def test_the_indexes_of_a_cleaned_segment_find_every_record() -> None:
     assert segment.max_timestamp == (NOW_MS + 49, 49)
 
 
-def test_old_files_stay_as_deleted_until_their_time_and_then_go() -> None:
+def test_old_files_stay_as_deleted_for_the_delete_delay_and_are_then_removed() -> None:
     log = CompactedLog()
     log.put(*pairs(a="1"))
     log.roll()
@@ -408,7 +410,7 @@ def test_old_files_stay_as_deleted_until_their_time_and_then_go() -> None:
     assert "00000000000000000001.log" not in left
 
 
-def test_producer_snapshots_follow_the_segments_that_are_left() -> None:
+def test_producer_snapshots_follow_the_segments_that_remain() -> None:
     log = CompactedLog()
     for number in range(3):
         log.put(*pairs(a=str(number)))
@@ -479,7 +481,7 @@ def test_damage_is_never_given_a_new_checksum(position: int, tmp_path: Path) -> 
     assert not log.cleaner.uncleanable
 
 
-def test_a_malformed_record_behind_a_sound_checksum_is_refused() -> None:
+def test_a_malformed_record_with_a_sound_checksum_is_refused() -> None:
     from crc32c import crc32c
 
     log = CompactedLog()

@@ -1,4 +1,4 @@
-"""A power cut or a failing disk at any point of a compaction costs work, never a record."""
+"""A power failure or a failing disk at any point of a compaction costs work, never a record."""
 
 import contextlib
 import errno
@@ -72,7 +72,7 @@ def effects_of(act: Callable[[SimulatedDisk], object]) -> int:
 
 
 def crashes(act: Callable[[SimulatedDisk], object]) -> Iterator[tuple[int, SimulatedDisk]]:
-    """The disk as it is when the power goes right before each effect of `act`."""
+    """The disk as it is when the power fails right before each effect of `act`."""
     for number in range(1, effects_of(act) + 2):
         disk = WRITTEN.fork()
         disk.crash_at(disk.effects + number)
@@ -96,7 +96,7 @@ def compact(disk: SimulatedDisk) -> None:
     log.log.remove_deleted(log.now_ms + 60_000)
 
 
-def test_the_whole_pass_is_worth_crashing() -> None:
+def test_a_pass_has_enough_effects_to_crash_at() -> None:
     log = opened(WRITTEN.fork())
     before = len(log.content())
     log.clean()
@@ -106,7 +106,7 @@ def test_the_whole_pass_is_worth_crashing() -> None:
     assert effects_of(compact) > 60
 
 
-def test_a_power_cut_at_any_effect_loses_nothing_and_recovery_settles_it() -> None:
+def test_a_power_failure_at_any_effect_loses_nothing_and_recovery_completes_it() -> None:
     states = 0
     seen: set[int] = set()
     for number, disk in crashes(compact):
@@ -125,7 +125,7 @@ def test_a_power_cut_at_any_effect_loses_nothing_and_recovery_settles_it() -> No
     assert states > 100
 
 
-def test_compaction_can_go_on_after_any_power_cut() -> None:
+def test_compaction_can_resume_after_any_power_failure() -> None:
     for number, disk in crashes(compact):
         survivor = disk.after_crash(lambda change: change.effect % 2 == 0)
         what = f"effect {number}"
@@ -135,8 +135,8 @@ def test_compaction_can_go_on_after_any_power_cut() -> None:
         assert log.values() == EXPECTED, what
 
 
-def test_a_second_power_cut_during_recovery_loses_nothing() -> None:
-    """Only where a swap is half way: that is where recovery itself renames and removes."""
+def test_a_second_power_failure_during_recovery_loses_nothing() -> None:
+    """Only where a swap is half done: there recovery itself renames and removes."""
     tried = 0
     seen: set[int] = set()
     for number, disk in crashes(compact):
@@ -173,7 +173,7 @@ def test_a_failing_disk_is_an_error_and_loses_nothing(number: int) -> None:
 
 
 def test_a_full_disk_ends_the_pass_but_not_the_directory() -> None:
-    """The second copy does not fit; the log is as good as before."""
+    """There is no room for the second copy; the log is unharmed."""
     disk = WRITTEN.fork()
     log = opened(disk)
     compaction = log.cleaner.begin([log.log], log.now_ms)

@@ -1,5 +1,5 @@
-"""The loops of compaction: the compiled ones and their twins agree, on sound records and on
-anything else.
+"""The loops of compaction: compiled loops and their twins agree, on sound records and on any other
+input.
 """
 
 import random
@@ -40,7 +40,7 @@ def sized(content: bytes | None) -> bytes:
 
 
 def encoded(items: list[Item]) -> bytes:
-    """Written down here once more, so that the loops are not measured by themselves."""
+    """A second implementation, so that the loops are not tested against themselves."""
     pieces = []
     for delta, timestamp, key, value, headers in items:
         body = b"\0" + varint(timestamp) + varint(delta) + sized(key) + sized(value)
@@ -64,7 +64,7 @@ def records_strategy() -> st.SearchStrategy[list[Item]]:
 
 @settings(max_examples=200, deadline=None)
 @given(records_strategy(), records_strategy(), st.integers(0, 150), st.booleans())
-def test_both_keep_the_same_records(
+def test_loop_and_twin_keep_the_same_records(
     earlier: list[Item], later: list[Item], start_offset: int, keep_tombstones: bool
 ) -> None:
     first, second = encoded(earlier), encoded(later)
@@ -83,7 +83,7 @@ def test_both_keep_the_same_records(
 
 @settings(max_examples=200, deadline=None)
 @given(records_strategy(), st.integers(0, 100))
-def test_a_record_stays_if_it_is_the_last_of_its_key_or_was_not_looked_at(
+def test_a_record_stays_if_it_is_the_last_of_its_key_or_was_not_indexed(
     items: list[Item], start_offset: int
 ) -> None:
     content = encoded(items)
@@ -113,7 +113,9 @@ def test_a_record_stays_if_it_is_the_last_of_its_key_or_was_not_looked_at(
 
 @settings(max_examples=100, deadline=None)
 @given(records_strategy(), st.integers(-(2**63), 2**63 - 1))
-def test_both_rebase_alike_and_only_the_timestamps_change(items: list[Item], shift_ms: int) -> None:
+def test_loop_and_twin_rebase_alike_and_only_the_timestamps_change(
+    items: list[Item], shift_ms: int
+) -> None:
     content = encoded(items)
     results = [module.rebase_timestamps(content, len(items), shift_ms) for module in BOTH]
     assert results[0] == results[1]
@@ -132,7 +134,7 @@ def outcome(call: Any, *arguments: Any) -> Any:
 
 
 def test_damaged_records_are_refused_alike() -> None:
-    """Six thousand mutations of a sound body: the same answer or the same error."""
+    """Six thousand mutations of a sound body: the same result or the same error."""
     rng = random.Random(7)
     sound = encoded(
         [(i, i, b"key-%d" % (i % 3), b"v" * i if i % 4 else None, ()) for i in range(8)]
@@ -184,8 +186,8 @@ def test_a_full_table_still_finds_every_key(module: ModuleType) -> None:
 
 
 def test_the_compiled_hash_is_siphash() -> None:
-    """It is the collision resistance of SipHash-2-4-128 that keeps keys apart; a slip in a round
-    would not show otherwise. The vectors are those of its authors: key 00..0f, messages of n bytes
+    """Keys are kept apart by the collision resistance of SipHash-2-4-128, and nothing else would
+    show a mistake in a round. The vectors are those of its authors: key 00..0f, messages of n bytes
     00, 01, ...
     """
     vectors = {

@@ -1,5 +1,5 @@
-"""Generated histories: whatever is written, rolled and cleaned in whatever order, a reader of the
-whole topic ends up with the same table as without compaction.
+"""Generated histories: for any order of writes, rolls and passes, a reader of the whole topic gets
+the same table as without compaction.
 """
 
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ steps = st.one_of(
 
 @dataclass
 class Model:
-    """Every record ever written, and which of them count."""
+    """Every record ever written, and which of them are committed."""
 
     written: dict[int, Seen] = field(default_factory=dict)
     aborted: set[int] = field(default_factory=set)
@@ -86,14 +86,14 @@ def check(log: CompactedLog, model: Model) -> None:
     expected = model.values(stable)
     assert log.values() == expected
     seen = log.records()
-    # Nothing is made up or changed, and nothing changes its place.
+    # No record is invented, changed or moved to another offset.
     assert all(model.written[record.offset] == record for record in seen)
     assert [record.offset for record in seen] == sorted({record.offset for record in seen})
-    # The last value of each key is where it always was.
+    # The last value of each key keeps its offset.
     last = {record.key: record for record in model.committed(stable)}
     there = {record.offset for record in log.committed()}
     assert all(r.offset in there for r in last.values() if r.value is not None)
-    # Behind the cleaned range nothing is missing.
+    # After the cleaned range nothing is missing.
     uncleaned = log.bases()[-1]
     assert {o for o in model.written if o >= uncleaned} <= {record.offset for record in seen}
     for batch in log.batches():
@@ -101,8 +101,8 @@ def check(log: CompactedLog, model: Model) -> None:
 
 
 def producers_of(log: CompactedLog) -> dict[int, tuple[int, int, int, int]]:
-    """Those with data. Of a producer that only ever had markers an empty control batch is left,
-    which says nothing on replay: so it is in Kafka.
+    """The producers with data. Of a producer that only wrote markers an empty control batch
+    remains, which is ignored on replay, as in Kafka.
     """
     return {
         entry.producer_id: (
@@ -147,7 +147,7 @@ def play(log: CompactedLog, model: Model, step: tuple[Any, ...]) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(steps, max_size=40), st.sampled_from([24 * 4, 24 * 8, 1 << 16]))
-def test_compaction_changes_nothing_that_a_reader_of_the_whole_topic_could_tell(
+def test_compaction_is_invisible_to_a_reader_of_the_whole_topic(
     script: list[tuple[Any, ...]], dedupe_buffer_bytes: int
 ) -> None:
     log = CompactedLog(

@@ -1,5 +1,5 @@
-"""Compaction of what Apache Kafka 4.3.1 wrote: the same bytes where it compacted itself, the same
-last values everywhere.
+"""Compaction of files that Apache Kafka 4.3.1 wrote: the same bytes where it compacted them itself,
+the same last values everywhere.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ def open_sample(path: Path, name: TopicPartition, *, is_clean: bool = True) -> L
 
 
 def last_values(log: Log) -> dict[bytes, tuple[int, bytes]]:
-    """Key -> offset and value of the last committed record, tombstones left out."""
+    """Key -> offset and value of the last committed record, without tombstones."""
     content = b"".join(segment.file.read(0, segment.size) for segment in log.segments)
     stable = log.last_stable_offset
     aborted = [(a.producer_id, a.first_offset) for a in collect_aborted(log.segments, stable)]
@@ -58,8 +58,8 @@ def last_values(log: Log) -> dict[bytes, tuple[int, bytes]]:
 
 
 def test_the_same_segments_become_the_same_bytes_as_in_apache_kafka(tmp_path: Path) -> None:
-    """The sample was killed soon after a compaction: the old segments are still there, as
-    *.deleted, and so is what Apache Kafka made of them.
+    """The broker was killed soon after a compaction: the old segments still exist as *.deleted,
+    beside the result of Apache Kafka's compaction.
     """
     path = unpack("dirty", tmp_path)
     partition = path / str(COMPACTED)
@@ -87,7 +87,7 @@ def test_apache_kafkas_checkpoint_is_read(tmp_path: Path) -> None:
     assert cleaner.clean_offset(COMPACTED) == 150
 
 
-def test_what_clients_read_last_of_each_key_is_what_is_left(tmp_path: Path) -> None:
+def test_the_last_value_that_clients_read_of_each_key_remains(tmp_path: Path) -> None:
     path = unpack("clean", tmp_path)
     expected = {
         record.key: record

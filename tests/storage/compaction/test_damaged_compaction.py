@@ -1,4 +1,4 @@
-"""Compaction of logs with damaged batches: they stay where they are, and cost nothing else."""
+"""Compaction of logs with damaged batches: those stay in place, and nothing else is affected."""
 
 from pathlib import Path
 
@@ -18,8 +18,8 @@ def pairs(**table: str) -> list[Pair]:
 
 
 def damaged_in_the_middle(tmp_path: Path) -> CompactedLog:
-    """The second of four segments has a damaged batch, and an aborted one whose marker follows in
-    the third.
+    """The second of four segments has a damaged batch, and an aborted one whose marker is in the
+    third segment.
     """
     log = CompactedLog(filesystem=DiskFileSystem(), root=tmp_path / "d")
     log.put(*pairs(a="1", b="1", lost="1"))
@@ -49,7 +49,7 @@ def test_a_damaged_segment_stays_and_the_others_are_compacted(tmp_path: Path) ->
     size = log.log.segments.size_in_bytes
     with pytest.raises(DamagedSourceError):
         log.clean()
-    # Twice: what a pass would remove only when its time has come is looked at too.
+    # Twice: records that a pass may only remove after a delay are covered too.
     for after_ms in (0, 10 * DAY_MS):
         log.clean(after_ms=after_ms)
         assert damaged.path().read_bytes() == before
@@ -62,11 +62,11 @@ def test_a_damaged_segment_stays_and_the_others_are_compacted(tmp_path: Path) ->
         if offset == lost.first_offset:
             offset = lost.next_offset
         result = log.log.read(offset, 1 << 20, isolation=Isolation.COMMITTED)
-        told = [(each.producer_id, each.first_offset) for each in result.aborted or ()]
-        for batch in committed_batches(iterate_batches(result.records), told):
+        aborted = [(each.producer_id, each.first_offset) for each in result.aborted or ()]
+        for batch in committed_batches(iterate_batches(result.records), aborted):
             found |= {record.key or b"": record.value for record in batch.records()}
         offset = result.next_offset
-    # What was newer in the damaged batch nobody can tell: the value before it is kept.
+    # The newer value in the damaged batch is unknown, so the older one is kept.
     assert found == {b"a": b"4", b"b": b"2", b"c": b"4", b"lost": b"1"}
 
 
@@ -95,7 +95,7 @@ def test_a_damaged_abort_marker_makes_no_later_transaction_an_aborted_one(tmp_pa
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_a_flipped_offset_is_damage_to_compaction(which: int) -> None:
-    """No checksum covers it, and a compacted batch would get a new place by it."""
+    """Checksums do not cover offsets, and compaction would move a batch by a wrong one."""
     for bit in range(64):
         disk = SimulatedDisk()
         log = CompactedLog(filesystem=disk)
@@ -111,6 +111,6 @@ def test_a_flipped_offset_is_damage_to_compaction(which: int) -> None:
         with pytest.raises(DamagedSourceError):
             log.clean()
         log.clean()
-        assert disk.files()[str(segment.path())] == content, "it stays as it is"
+        assert disk.files()[str(segment.path())] == content, "the segment is unchanged"
         assert [each.first_offset for _, each in log.log.damaged] == [which]
         assert not log.cleaner.uncleanable

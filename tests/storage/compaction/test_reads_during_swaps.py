@@ -1,5 +1,5 @@
 """Threads open files by name, and compaction gives the name of an old segment to a new one while
-the old one is still read. Nobody gets bytes of the one for the other.
+the old one is still being read. No reader gets bytes of one for the other.
 """
 
 from collections.abc import Callable
@@ -23,11 +23,11 @@ RECORDS = 200
 MAX_BYTES = 1 << 20
 DELAY_MS = 1_000
 SYNCS = 3
-"""Of a swap: the cleaned segment is marked, the old one is, the cleaned one has its name."""
+"""Syncs of a swap: the cleaned segment is marked, the old one is, the cleaned one has its name."""
 
 
 class BusyDisk(SimulatedDisk):
-    """Something else happens once a file is open."""
+    """A disk that runs a callback once a file is open."""
 
     after_next_open: Callable[[], None] | None = None
 
@@ -40,7 +40,7 @@ class BusyDisk(SimulatedDisk):
 
 
 class Swapping:
-    """A log whose first segment is about to be replaced, with most of its records gone."""
+    """A log whose first segment is about to be replaced, with most of its records removed."""
 
     def __init__(self) -> None:
         self.disk = BusyDisk()
@@ -64,13 +64,13 @@ class Swapping:
     def read(self, offset: int) -> ReadResult:
         return self.log.take(self.log.find(offset, MAX_BYTES, self.reads), self.reads)
 
-    def ask(self, offset: int) -> NotCachedError:
+    def request(self, offset: int) -> NotCachedError:
         with pytest.raises(NotCachedError) as asked:
             self.read(offset)
         return asked.value
 
     def offsets(self, offset: int) -> list[int]:
-        """Of the batches that a reader gets in the end."""
+        """Base offsets of the batches that a reader finally gets."""
         for _ in range(5):
             try:
                 found = self.read(offset)
@@ -78,10 +78,10 @@ class Swapping:
                 self.log.adopt(cold.load())
             else:
                 return [batch.base_offset for batch in iterate_batches(found.records)]
-        raise AssertionError("it is never there")
+        raise AssertionError("the read never completes")
 
     def swap(self, syncs: int) -> Callable[[], None]:
-        """Up to one of its syncs, which the result is."""
+        """Runs the swap up to one of its syncs. Returns the function that completes it."""
         made = self.made
         compaction = made.cleaner.begin_with(made.cleaner.assess(self.log, made.now_ms), 0)
         group = compaction.step()
@@ -103,7 +103,7 @@ class Swapping:
 
 @pytest.mark.parametrize("syncs", range(1, SYNCS + 1))
 @pytest.mark.parametrize("is_open", [True, False])
-def test_a_cold_read_brings_no_bytes_of_the_segment_that_takes_the_name(
+def test_a_cold_read_brings_no_bytes_of_the_segment_that_takes_its_name(
     syncs: int, is_open: bool
 ) -> None:
     swapping = Swapping()
@@ -111,7 +111,7 @@ def test_a_cold_read_brings_no_bytes_of_the_segment_that_takes_the_name(
     if not is_open:
         old.release()
     swapping.cool_down()
-    cold = swapping.ask(100)
+    cold = swapping.request(100)
 
     finish = swapping.swap(syncs)
     swapping.log.adopt(cold.load())
@@ -123,7 +123,7 @@ def test_a_cold_read_brings_no_bytes_of_the_segment_that_takes_the_name(
 
 
 def test_indexes_that_a_thread_rebuilds_do_not_become_those_of_the_cleaned_segment() -> None:
-    """The thread has the old segment open, and the swap happens before it begins to read."""
+    """The thread has opened the old segment, and the swap happens before it begins to read."""
     swapping = Swapping()
     old = swapping.log.segments[0]
     paths = [old.offset_index.path, old.time_index.path]
@@ -143,13 +143,13 @@ def test_indexes_that_a_thread_rebuilds_do_not_become_those_of_the_cleaned_segme
     assert swapping.offsets(100) == list(range(143, RECORDS))
 
 
-def test_a_thread_that_is_late_does_not_miss_a_segment_that_is_gone() -> None:
-    """It was asked for under its last name, which no later one tells from the file's absence."""
+def test_a_thread_that_is_late_handles_a_segment_that_was_removed() -> None:
+    """The segment was requested under its last name, which now looks like a missing file."""
     swapping = Swapping()
     finish = swapping.swap(SYNCS)
     swapping.log.segments[0].release()
     swapping.cool_down()
-    late = swapping.ask(100)
+    late = swapping.request(100)
     finish()
     assert swapping.log.remove_deleted(swapping.made.now_ms + DELAY_MS) == 1
 

@@ -45,7 +45,7 @@ def planted(content: bytes) -> SimulatedDisk:
 
 @settings(deadline=None, max_examples=150)
 @given(OFFSETS)
-def test_what_is_written_is_read(offsets: dict[TopicPartition, Offset]) -> None:
+def test_offsets_round_trip(offsets: dict[TopicPartition, Offset]) -> None:
     disk = SimulatedDisk()
     write_offsets(disk, PATH, offsets)
     assert read_offsets(disk, PATH) == offsets
@@ -110,7 +110,7 @@ def test_damage_is_refused_or_leaves_a_file_that_kafka_could_have_written() -> N
         assert disk.files()[str(PATH)] == damaged
 
 
-def test_no_cut_file_is_believed() -> None:
+def test_a_truncated_file_is_refused() -> None:
     disk = SimulatedDisk()
     write_offsets(disk, PATH, SAMPLE)
     for damaged in cuts(disk.files()[str(PATH)]):
@@ -118,7 +118,7 @@ def test_no_cut_file_is_believed() -> None:
             read_offsets(planted(damaged), PATH)
 
 
-def test_a_power_cut_at_any_moment_leaves_the_old_or_the_new_offsets() -> None:
+def test_a_power_failure_at_any_moment_leaves_the_old_or_the_new_offsets() -> None:
     old, new = SAMPLE, {TopicPartition("orders", 0): Offset(151)}
     states = set()
     for crash_at in range(1, 7):
@@ -146,7 +146,7 @@ def test_kafkas_topic_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "a\n", "\u00e4", "a\0"])
-def test_what_is_no_topic_name(name: str) -> None:
+def test_invalid_topic_names(name: str) -> None:
     assert not is_topic_name(name)
 
 
@@ -166,7 +166,7 @@ def test_kafkas_checkpoints_are_read_and_rewritten_to_the_byte(
     assert path.read_bytes() == before
 
 
-def test_kafkas_checkpoints_say_what_clients_saw(tmp_path: Path) -> None:
+def test_kafkas_checkpoints_match_the_offsets_that_clients_saw(tmp_path: Path) -> None:
     root = unpack("clean", tmp_path)
     high_watermarks = read_offsets(DiskFileSystem(), root / HIGH_WATERMARK_FILE)
     log_starts = read_offsets(DiskFileSystem(), root / LOG_START_FILE)

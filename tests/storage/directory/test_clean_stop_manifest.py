@@ -1,5 +1,5 @@
-"""What a clean stop left is compared with what the next start finds: a segment that went missing or
-was cut between two batches is noticed, although Kafka's formats cannot show it.
+"""The manifest of a clean stop is compared with the files at the next start: a segment that is
+missing or was cut between two batches is detected, although Kafka's formats cannot show it.
 """
 
 import os
@@ -22,7 +22,7 @@ from moldau.storage.log.log import LogOptions
 from moldau.types import Offset, TopicPartition
 
 NAME = TopicPartition("t", 0)
-# Compacted: gaps are legal there, so nothing else could tell.
+# Compacted: gaps are legal there, so only the manifest can show a loss.
 CONFIG = LogConfig(internal_segment_bytes=2_000, cleanup_policy=("compact",))
 
 
@@ -45,7 +45,7 @@ def read_all(logs: Logs) -> list[bytes | None]:
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Path:
-    """Stopped cleanly, with several segments."""
+    """A directory after a clean stop, with several segments."""
     logs = start(tmp_path)
     log = logs.create(NAME, None, now_ms=0)
     for number in range(60):
@@ -74,14 +74,14 @@ def check_refused(logs: Logs, says: str) -> None:
 
 
 @pytest.mark.parametrize("place", [0, 1, -1])
-def test_a_missing_segment_is_noticed(stopped: Path, place: int) -> None:
+def test_a_missing_segment_is_detected(stopped: Path, place: int) -> None:
     path = segment_files(stopped)[place]
     path.unlink()
     check_refused(start(stopped), f"{path.name} is missing")
 
 
 @pytest.mark.parametrize("place", [0, 1, -1])
-def test_a_segment_cut_between_two_batches_is_noticed(stopped: Path, place: int) -> None:
+def test_a_segment_cut_between_two_batches_is_detected(stopped: Path, place: int) -> None:
     path = segment_files(stopped)[place]
     cut_between_batches(path)
     check_refused(start(stopped), f"{path.name} had .* bytes and has")
@@ -95,7 +95,7 @@ def test_the_damage_outlives_stops_and_crashes(stopped: Path) -> None:
         logs.stop() if end == "stop" else kill(logs)
 
 
-def test_a_segment_that_is_brought_back_heals_the_log(stopped: Path) -> None:
+def test_a_segment_that_is_restored_heals_the_log(stopped: Path) -> None:
     path = segment_files(stopped)[1]
     aside = path.rename(path.with_suffix(".aside"))
     kill(start(stopped))
@@ -120,7 +120,7 @@ def test_accepting_the_damage_keeps_the_sound_part_and_every_file(stopped: Path)
     assert len(read_all(start(stopped))) == sound
 
 
-def test_a_dump_shows_it_and_says_if_it_is_broken(stopped: Path) -> None:
+def test_a_dump_shows_the_manifest_and_reports_a_broken_one(stopped: Path) -> None:
     path = stopped / INVENTORY_FILE
     options = InspectionOptions()
     shown = [item for item in inspect_path(path, options) if isinstance(item, PropertyFound)]
@@ -131,11 +131,11 @@ def test_a_dump_shows_it_and_says_if_it_is_broken(stopped: Path) -> None:
 
 
 @pytest.mark.parametrize("high_watermark", [59, 60])
-def test_it_is_not_believed_once_somebody_else_has_used_the_directory(
+def test_the_manifest_is_ignored_once_another_program_has_used_the_directory(
     stopped: Path, high_watermark: int
 ) -> None:
-    """Apache Kafka would leave the file alone, drop old segments and write its own checkpoints,
-    which may even say the same.
+    """Apache Kafka would leave the file alone, delete old segments and write its own checkpoints,
+    which may even have the same content.
     """
     recovery_points = stopped / RECOVERY_POINT_FILE
     inventory = (stopped / INVENTORY_FILE).read_bytes()
@@ -153,7 +153,7 @@ def test_it_is_not_believed_once_somebody_else_has_used_the_directory(
 
 
 @pytest.mark.parametrize("content", [None, b"", b"garbage", b"00000000\n{}"])
-def test_everything_works_without_it(stopped: Path, content: bytes | None) -> None:
+def test_a_directory_works_without_a_manifest(stopped: Path, content: bytes | None) -> None:
     path = stopped / INVENTORY_FILE
     path.unlink() if content is None else path.write_bytes(content)
     assert len(read_all(start(stopped))) == 60

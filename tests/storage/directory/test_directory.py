@@ -60,7 +60,7 @@ def test_a_formatted_directory_opens_and_knows_its_id() -> None:
     directory.close()
 
 
-def test_formatting_survives_a_power_cut_or_never_happened() -> None:
+def test_formatting_survives_a_power_failure_or_never_happened() -> None:
     disk = SimulatedDisk()
     format_directory(disk, ROOT, META)
     effects = disk.effects
@@ -76,7 +76,7 @@ def test_formatting_survives_a_power_cut_or_never_happened() -> None:
             assert opened(left).meta == META
 
 
-def test_parents_that_formatting_made_survive_a_power_cut_too() -> None:
+def test_parents_that_formatting_created_survive_a_power_failure_too() -> None:
     deep = Path("/new/and/deeper/data")
     disk = SimulatedDisk()
     format_directory(disk, deep, META)
@@ -84,7 +84,7 @@ def test_parents_that_formatting_made_survive_a_power_cut_too() -> None:
         assert opened(after, deep).meta == META
 
 
-def test_formatting_again_is_fine_and_otherwise_is_refused() -> None:
+def test_formatting_again_for_the_same_owner_is_allowed_and_otherwise_refused() -> None:
     disk = formatted()
     format_directory(disk, ROOT, META)
     other = MetaProperties(cluster_id="other", node_id=BrokerId(1), directory_id=DIRECTORY_ID)
@@ -156,7 +156,7 @@ def test_two_nodes_cannot_have_one_directory(kind: str, tmp_path: Path) -> None:
 # The clean-stop marker.
 
 
-def test_a_clean_stop_is_seen_once() -> None:
+def test_a_clean_stop_is_recognized_once() -> None:
     disk = formatted()
     first = opened(disk)
     first.mark_clean_stop(204)
@@ -168,7 +168,7 @@ def test_a_clean_stop_is_seen_once() -> None:
     second = opened(disk)
     assert second.clean_stop_epoch == 204
     for _, left in disk.variants_after_crash():
-        assert opened(left).clean_stop_epoch is None, "a taken marker does not come back"
+        assert opened(left).clean_stop_epoch is None, "a removed marker does not come back"
     second.close()
     assert opened(disk).clean_stop_epoch is None
 
@@ -186,7 +186,7 @@ def test_a_stop_without_a_broker_epoch_is_clean_too() -> None:
     [b"", b"{", b"[]", b"0", b"\xff", b'{"version":0}', b'{"brokerEpoch":5}',
      b'{"version":0,"brokerEpoch":"5"}', b'{"version":0,"brokerEpoch":true}', b"[" * 5000],
 )  # fmt: skip
-def test_a_broken_marker_is_no_clean_stop_and_goes_away(content: bytes) -> None:
+def test_a_broken_marker_is_not_a_clean_stop_and_is_removed(content: bytes) -> None:
     disk = formatted()
     disk.plant(ROOT / CLEAN_STOP_FILE, content)
     assert opened(disk).clean_stop_epoch is None
@@ -207,7 +207,7 @@ PARTITIONS = st.builds(TopicPartition, TOPICS, st.integers(0, 2**31 - 1))
 
 @settings(deadline=None, max_examples=300)
 @given(PARTITIONS, st.sampled_from(DirectoryKind), st.binary(min_size=16, max_size=16).map(Uuid))
-def test_a_name_that_was_made_is_understood(
+def test_a_generated_name_is_parsed(
     partition: TopicPartition, kind: DirectoryKind, unique: Uuid
 ) -> None:
     try:
@@ -227,7 +227,7 @@ def test_a_name_that_was_made_is_understood(
         assert parsed.topic_partition == partition
 
 
-def test_names_are_kafkas() -> None:
+def test_names_equal_kafkas() -> None:
     hexadecimal = "a1148b00fb10411a8b73544bf8cb1acb"
     assert directory_name(ORDERS) == "orders-3"
     assert directory_name(ORDERS, DirectoryKind.DELETED, UNIQUE) == f"orders-3.{hexadecimal}-delete"
@@ -235,7 +235,7 @@ def test_names_are_kafkas() -> None:
     assert directory_name(ORDERS, DirectoryKind.STRAY, UNIQUE) == f"orders-3.{hexadecimal}-stray"
 
 
-def test_a_long_topic_is_cut_to_be_deleted_but_not_to_be_moved() -> None:
+def test_a_long_topic_name_is_cut_for_deletion_but_not_for_a_move() -> None:
     longest = TopicPartition("x" * 249, 12)
     name = directory_name(longest, DirectoryKind.DELETED, UNIQUE)
     assert len(name) == 255
@@ -245,7 +245,7 @@ def test_a_long_topic_is_cut_to_be_deleted_but_not_to_be_moved() -> None:
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "../../etc", "a/b", "a\0", "x" * 250, "a b"])
-def test_no_path_is_made_of_a_name_that_is_no_topic(topic: str) -> None:
+def test_no_path_is_built_from_an_invalid_topic_name(topic: str) -> None:
     directory = opened(formatted())
     with pytest.raises(KafkaError) as raised:
         directory.path_of(TopicPartition(topic, 0))
@@ -259,7 +259,7 @@ def test_no_path_is_made_of_a_name_that_is_no_topic(topic: str) -> None:
      "orders-delete", "orders-3-delete", "orders-3.-delete", "or ders-3", "..-3",
      "orders.abc-future", "lost+found", "orders-3.abc-stray-"],
 )  # fmt: skip
-def test_other_names_are_not_ours(name: str) -> None:
+def test_other_names_are_not_partition_directories(name: str) -> None:
     assert parse_directory_name(name) is None
 
 
@@ -267,14 +267,14 @@ def test_other_names_are_not_ours(name: str) -> None:
     ("name", "topic", "partition"),
     [("a.b-c-7", "a.b-c", 7), ("x-delete-0", "x-delete", 0), ("orders--1", "orders-", 1)],
 )
-def test_odd_topics_are_understood(name: str, topic: str, partition: int) -> None:
+def test_odd_topic_names_are_parsed(name: str, topic: str, partition: int) -> None:
     parsed = parse_directory_name(name)
     assert parsed == PartitionDirectory(
         name, DirectoryKind.PARTITION, TopicPartition(topic, partition)
     )
 
 
-def test_listing_tells_partitions_from_what_is_not_ours() -> None:
+def test_listing_separates_partitions_from_foreign_entries() -> None:
     disk = formatted()
     names = ["orders-3", "orders-4.0a-delete", "lost+found", "orders-5.0b-future", "t-0.0c-stray"]
     for name in names:
@@ -293,7 +293,7 @@ def test_listing_tells_partitions_from_what_is_not_ours() -> None:
 # Failure.
 
 
-def test_the_first_error_takes_the_directory_offline_for_ever() -> None:
+def test_the_first_error_takes_the_directory_offline_for_good() -> None:
     disk = formatted()
     directory = opened(disk)
     heard: list[str] = []
@@ -316,12 +316,12 @@ def test_the_first_error_takes_the_directory_offline_for_ever() -> None:
         with pytest.raises(DirectoryOfflineError, match="Input/output error"):
             call()
     directory.fail(OSError(errno.ENOSPC, "later"))
-    assert disk.effects == effects, "a failed disk is not asked again"
+    assert disk.effects == effects, "a failed disk is not used again"
     assert heard == [f"{ROOT} {errno.EIO}"]
     directory.close()
 
 
-def test_an_error_at_any_step_of_a_clean_stop_is_heard() -> None:
+def test_an_error_at_any_step_of_a_clean_stop_is_reported() -> None:
     for step in range(1, 6):
         disk = formatted()
         directory = opened(disk)
@@ -342,7 +342,7 @@ def test_only_disk_errors_fail_a_directory() -> None:
     assert directory.is_online
 
 
-def test_a_disk_that_fails_while_opening_is_let_go() -> None:
+def test_a_disk_that_fails_while_opening_is_unlocked() -> None:
     disk = formatted()
     directory = opened(disk)
     directory.mark_clean_stop(1)
@@ -353,7 +353,7 @@ def test_a_disk_that_fails_while_opening_is_let_go() -> None:
     assert opened(disk).clean_stop_epoch == 1
 
 
-def test_a_broken_checkpoint_is_told_apart_from_a_broken_disk() -> None:
+def test_a_broken_checkpoint_does_not_count_as_a_broken_disk() -> None:
     disk = formatted()
     disk.plant(ROOT / HIGH_WATERMARK_FILE, b"0\n1\n")
     directory = opened(disk)
@@ -364,7 +364,7 @@ def test_a_broken_checkpoint_is_told_apart_from_a_broken_disk() -> None:
     assert directory.read_checkpoint(HIGH_WATERMARK_FILE) == {ORDERS: 5}
 
 
-# What Apache Kafka left.
+# Directories of Apache Kafka
 
 
 def test_kafkas_directories_open(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""All logs of a directory: making, finding them again, deleting, checkpoints, damage, stopping."""
+"""All logs of a directory: creation, reopening, deletion, checkpoints, damage, clean stop."""
 
 import errno
 from collections.abc import Callable, Iterable, Sequence
@@ -49,7 +49,7 @@ def start(path: Path, filesystem: FileSystem | None = None) -> Logs:
 
 
 def kill(logs: Logs) -> None:
-    """As SIGKILL: what was written stays, nothing more is."""
+    """As SIGKILL: written bytes stay, and nothing more is written."""
     for log in logs.by_partition.values():
         log.abandon()
     logs.directory.close()
@@ -133,7 +133,7 @@ def test_a_deletion_is_finished_after_a_restart(tmp_path: Path, logs: Logs) -> N
     assert not list(tmp_path.glob("*-delete"))
 
 
-def test_a_topic_made_again_does_not_inherit_promises(tmp_path: Path, logs: Logs) -> None:
+def test_a_recreated_topic_does_not_inherit_checkpoints(tmp_path: Path, logs: Logs) -> None:
     run_here(logs.checkpoints.writing())
     logs.delete(A, UNIQUE, now_ms=0)
     logs.create(A, Uuid(b"another id 16 by"), now_ms=0)
@@ -147,7 +147,7 @@ def test_a_topic_made_again_does_not_inherit_promises(tmp_path: Path, logs: Logs
 # Moving between directories
 
 
-def test_a_future_log_takes_the_place_of_the_old_one(tmp_path: Path, logs: Logs) -> None:
+def test_a_future_log_replaces_the_old_one(tmp_path: Path, logs: Logs) -> None:
     future = logs.create_future(A, TOPIC_ID, UNIQUE, now_ms=0)
     fill(future, 5)
     kill(logs)
@@ -163,7 +163,7 @@ def test_a_future_log_takes_the_place_of_the_old_one(tmp_path: Path, logs: Logs)
     assert start(tmp_path).by_partition[A].log_end_offset == 8
 
 
-def test_logs_that_are_made_together_are_synced_together_and_survive_a_power_cut() -> None:
+def test_logs_that_are_created_together_are_synced_together_and_survive_a_power_failure() -> None:
     path = Path("/logs")
     disk = SimulatedDisk()
     logs = start(path, disk)
@@ -187,7 +187,7 @@ def test_logs_that_are_made_together_are_synced_together_and_survive_a_power_cut
     assert len(together) == len(names)
 
 
-# Cutting
+# Truncation
 
 
 def test_a_deleted_record_stays_deleted_after_a_crash(tmp_path: Path, logs: Logs) -> None:
@@ -199,8 +199,8 @@ def test_a_deleted_record_stays_deleted_after_a_crash(tmp_path: Path, logs: Logs
     assert len(values_of(again.by_partition[A])) == 13
 
 
-def test_a_crash_after_a_truncation_is_no_false_alarm() -> None:
-    """At every effect of the truncation and the appends after it."""
+def test_a_crash_after_a_truncation_raises_no_false_alarm() -> None:
+    """Crashes at every effect of the truncation and of the appends after it."""
     path = Path("/logs")
     disk = SimulatedDisk()
     logs = start(path, disk)
@@ -250,12 +250,14 @@ def test_one_damaged_log_does_not_stop_the_others(tmp_path: Path, logs: Logs) ->
             again.by_partition[A].read(0, 100)
         assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert len(values_of(again.by_partition[B])) == 30
-        # Neither a checkpoint nor a clean stop makes it look sound.
+        # Neither a checkpoint nor a clean stop hides the damage.
         run_here(again.checkpoints.writing())
         again.stop()
 
 
-def test_accepted_damage_is_kept_aside_and_the_log_goes_on(tmp_path: Path, logs: Logs) -> None:
+def test_accepted_damage_is_put_aside_and_the_log_is_in_use_again(
+    tmp_path: Path, logs: Logs
+) -> None:
     run_here(logs.checkpoints.writing())
     kill(logs)
     damage_first_batch(tmp_path)
@@ -271,7 +273,7 @@ def test_accepted_damage_is_kept_aside_and_the_log_goes_on(tmp_path: Path, logs:
     assert start(tmp_path).by_partition[A].log_end_offset == 3
 
 
-def test_a_log_that_cannot_be_opened_is_named(tmp_path: Path, logs: Logs) -> None:
+def test_a_log_that_cannot_be_opened_is_reported(tmp_path: Path, logs: Logs) -> None:
     logs.stop()
     (tmp_path / "a-0" / "partition.metadata").write_bytes(b"nonsense")
     again = start(tmp_path)
@@ -279,7 +281,7 @@ def test_a_log_that_cannot_be_opened_is_named(tmp_path: Path, logs: Logs) -> Non
     assert "a-0" in again.unreadable
 
 
-def test_strange_directories_are_named_and_the_metadata_log_is_left_alone(
+def test_foreign_directories_are_reported_and_the_metadata_log_is_left_alone(
     tmp_path: Path, logs: Logs
 ) -> None:
     logs.stop()
@@ -303,7 +305,7 @@ def test_a_failed_directory_gets_no_marker() -> None:
     assert again.clean_stop_epoch is None
 
 
-def test_flush_ms_names_what_waited_long_enough(tmp_path: Path) -> None:
+def test_flush_ms_selects_logs_that_waited_long_enough(tmp_path: Path) -> None:
     def options(_partition: TopicPartition) -> LogOptions:
         return LogOptions(config=LogConfig(flush_ms=100))
 

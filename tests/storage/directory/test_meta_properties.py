@@ -1,4 +1,4 @@
-"""meta.properties: whose directory it is."""
+"""meta.properties: the owner of a log directory."""
 
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def written(meta: MetaProperties) -> bytes:
     st.integers(0, 2**31 - 1).map(BrokerId),
     st.none() | st.binary(min_size=16, max_size=16).map(Uuid),
 )
-def test_what_is_written_is_read(
+def test_properties_round_trip(
     cluster_id: str, node_id: BrokerId, directory_id: Uuid | None
 ) -> None:
     meta = MetaProperties(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
@@ -104,14 +104,14 @@ def test_a_broken_file_is_refused_with_a_reason(content: bytes, reason: str) -> 
     assert "\n" not in str(raised.value)
 
 
-def test_no_cut_file_is_believed() -> None:
+def test_a_truncated_file_is_refused() -> None:
     for damaged in cuts(CONTENT):
         with pytest.raises(CorruptCheckpointError):
             read(damaged)
 
 
 def test_a_damaged_file_is_refused_or_keeps_its_lines() -> None:
-    """What one changed byte can do without being noticed is change that one value."""
+    """One changed byte can go undetected only if it changes one value."""
     believed = 0
     for damaged in all_damages(CONTENT):
         try:

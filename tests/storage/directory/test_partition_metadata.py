@@ -31,7 +31,7 @@ def read(content: bytes) -> Uuid | None:
 
 @settings(deadline=None, max_examples=100)
 @given(st.binary(min_size=16, max_size=16).filter(any).map(Uuid))
-def test_what_is_written_is_read(topic_id: Uuid) -> None:
+def test_topic_ids_round_trip(topic_id: Uuid) -> None:
     disk = SimulatedDisk()
     write_topic_id(disk, PATH, topic_id)
     assert read_topic_id(disk, PATH) == topic_id
@@ -70,24 +70,24 @@ def test_a_broken_file_is_refused(content: bytes) -> None:
         read(content)
 
 
-def test_no_cut_file_is_believed() -> None:
+def test_a_truncated_file_is_refused() -> None:
     for damaged in cuts(CONTENT):
         with pytest.raises(CorruptCheckpointError):
             read(damaged)
 
 
-def test_a_damaged_file_is_refused_or_says_what_it_says() -> None:
+def test_a_damaged_file_is_refused_or_read_literally() -> None:
     for damaged in all_damages(CONTENT):
         try:
             topic_id = read(damaged)
         except CorruptCheckpointError:
             continue
-        # The last character has four bits that mean nothing; the rest is the id.
+        # The last character has four unused bits; the rest is the id.
         shown = damaged.split(b"topic_id: ")[1].split(b"\n")[0].decode()
         assert topic_id == parse_uuid(shown)
 
 
-def test_kafkas_files_hold_the_ids_that_clients_saw(tmp_path: Path) -> None:
+def test_kafkas_files_contain_the_ids_that_clients_saw(tmp_path: Path) -> None:
     filesystem = DiskFileSystem()
     root = unpack("clean", tmp_path)
     for name, topic in expected_topics().items():

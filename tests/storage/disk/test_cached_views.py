@@ -1,5 +1,5 @@
-"""Views of files that are sent and not read: of what is in the page cache alone, and for as long as
-somebody holds them.
+"""Views of files that are sent but not read: they cover cached bytes only, and live as long as they
+are referenced.
 """
 
 import os
@@ -14,7 +14,9 @@ from moldau.storage.disk.cached_views import SIZE_MIN, cached_view, forget, view
 from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
 
 pytestmark = [
-    pytest.mark.skipif(not disk_calls.CACHED_ONLY, reason="only Linux tells what is cached"),
+    pytest.mark.skipif(
+        not disk_calls.CACHED_ONLY, reason="only Linux reports which bytes are cached"
+    ),
     pytest.mark.skipif(not USE_COMPILED, reason="views are compiled"),
 ]
 
@@ -31,7 +33,7 @@ def maps_of(path: Path) -> int:
 
 
 def viewed(file: DiskFile, position: int, size: int) -> memoryview | None:
-    """What is asked for the first time is read."""
+    """The view at the second request: the first request is always read."""
     file.cached_view(position, size)
     return file.cached_view(position, size)
 
@@ -50,17 +52,17 @@ def test_a_view_shows_the_file(path: Path, position: int, size: int) -> None:
     assert view is not None
     assert bytes(view) == CONTENT[position : position + size]
     assert view.readonly
-    behind = view_of(view)
-    assert behind is not None
-    assert behind.read_from(10) == CONTENT[position + 10 : position + size]
+    viewed_file = view_of(view)
+    assert viewed_file is not None
+    assert viewed_file.read_from(10) == CONTENT[position + 10 : position + size]
 
 
-def test_what_is_asked_for_only_once_is_read(path: Path) -> None:
+def test_bytes_requested_only_once_are_read(path: Path) -> None:
     file = DiskFileSystem().open(path)
     for position in range(0, len(CONTENT), SIZE_MIN):
         assert file.cached_view(position, SIZE_MIN) is None
     assert maps_of(path) == 0
-    # Another reader comes, whose requests begin elsewhere.
+    # Another reader, whose requests begin elsewhere.
     assert file.cached_view(SIZE_MIN // 2, SIZE_MIN) is not None
     assert maps_of(path) == 1
     file.close()
@@ -87,7 +89,7 @@ def test_a_view_may_lie_anywhere_in_a_large_file(tmp_path: Path, position: int, 
     file.close()
 
 
-def test_only_so_many_maps_are_kept(tmp_path: Path) -> None:
+def test_the_number_of_kept_maps_is_limited(tmp_path: Path) -> None:
     path = tmp_path / "sparse"
     with path.open("wb") as opened:
         opened.truncate(2 * MAPS_KEPT * MAP_STEP)
@@ -101,7 +103,7 @@ def test_only_so_many_maps_are_kept(tmp_path: Path) -> None:
     assert maps_of(path) == 0
 
 
-def test_a_file_that_is_closed_and_deleted_takes_no_room_on_the_disk(path: Path) -> None:
+def test_a_file_that_is_closed_and_deleted_frees_its_disk_space(path: Path) -> None:
     file = DiskFileSystem().open(path)
     before = descriptors()
     assert viewed(file, 0, SIZE_MIN) is not None
@@ -111,7 +113,9 @@ def test_a_file_that_is_closed_and_deleted_takes_no_room_on_the_disk(path: Path)
     assert descriptors() == before - 1
 
 
-def test_a_file_never_gets_the_map_of_one_that_had_its_descriptor_before(tmp_path: Path) -> None:
+def test_a_file_never_gets_the_map_of_an_earlier_file_with_the_same_descriptor(
+    tmp_path: Path,
+) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_bytes(CONTENT)
     second.write_bytes(CONTENT[::-1])
@@ -130,7 +134,7 @@ def test_a_file_never_gets_the_map_of_one_that_had_its_descriptor_before(tmp_pat
     assert view == CONTENT[::-1][:SIZE_MIN]
 
 
-def test_what_was_appended_after_a_view_is_in_the_next(path: Path) -> None:
+def test_bytes_appended_after_a_view_are_in_the_next_view(path: Path) -> None:
     file = DiskFileSystem().open(path)
     assert viewed(file, 0, len(CONTENT)) is not None
     file.append([CONTENT[::-1]])
@@ -151,11 +155,11 @@ def test_without_a_compiler_there_are_no_views(path: Path) -> None:
         _file_views_twin.forget(opened.fileno())
 
 
-def test_what_the_file_does_not_hold_is_no_view(path: Path) -> None:
+def test_there_is_no_view_beyond_the_end_of_the_file(path: Path) -> None:
     assert viewed(DiskFileSystem().open(path), 3 * SIZE_MIN + 1, SIZE_MIN) is None
 
 
-def test_what_is_not_cached_is_no_view(path: Path) -> None:
+def test_there_is_no_view_of_uncached_bytes(path: Path) -> None:
     file = DiskFileSystem().open(path)
     file.sync()
     with path.open("rb") as opened:
@@ -177,19 +181,19 @@ def test_a_view_outlives_the_file_that_it_was_made_from(path: Path) -> None:
     file.close()
     path.unlink()
     assert view is not None
-    behind = view_of(view)
-    assert behind is not None
-    assert behind.read_from(0) == bytes(view) == CONTENT[:SIZE_MIN]
+    viewed_file = view_of(view)
+    assert viewed_file is not None
+    assert viewed_file.read_from(0) == bytes(view) == CONTENT[:SIZE_MIN]
 
 
-def test_the_rest_of_a_file_that_somebody_has_cut_is_not_made_up(path: Path) -> None:
+def test_reading_the_rest_of_a_truncated_file_raises(path: Path) -> None:
     view = viewed(DiskFileSystem().open(path), 0, 2 * SIZE_MIN)
     os.truncate(path, SIZE_MIN)
     assert view is not None
-    behind = view_of(view)
-    assert behind is not None
+    viewed_file = view_of(view)
+    assert viewed_file is not None
     with pytest.raises(EOFError):
-        behind.read_from(100)
+        viewed_file.read_from(100)
 
 
 def test_many_views_share_a_map_and_a_descriptor(path: Path) -> None:
@@ -198,18 +202,18 @@ def test_many_views_share_a_map_and_a_descriptor(path: Path) -> None:
     views = [viewed(file, number, SIZE_MIN) for number in range(20)]
     assert descriptors() == before + 1
     file.close()
-    assert descriptors() == before, "the views' own"
+    assert descriptors() == before, "the views have none of their own"
     views.clear()
     assert descriptors() == before - 1
 
 
 @pytest.mark.parametrize("other", [b"bytes", memoryview(CONTENT), bytearray(SIZE_MIN)])
-def test_other_buffers_are_no_views_of_files(other: bytes | memoryview | bytearray) -> None:
+def test_other_buffers_are_not_views_of_files(other: bytes | memoryview | bytearray) -> None:
     assert view_of(other) is None
 
 
 def test_a_part_of_a_view_is_not_the_view(tmp_path: Path) -> None:
-    """Only the whole can be continued by reading."""
+    """Only a complete view can be continued by reading."""
     path = tmp_path / "file"
     path.write_bytes(CONTENT)
     descriptor = os.open(path, os.O_RDONLY)

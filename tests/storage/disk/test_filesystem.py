@@ -1,4 +1,4 @@
-"""The real disk behind the seam."""
+"""The real disk, through the `FileSystem` protocol."""
 
 import contextlib
 import errno
@@ -24,7 +24,7 @@ from moldau.testing.simulated_disk import SimulatedDisk
 
 @pytest.fixture(params=["real", "simulated"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[FileSystem, Path]:
-    """A file system and an empty directory in it: both kinds keep the same promises."""
+    """A file system and an empty directory in it: both kinds have the same contract."""
     if request.param == "real":
         return DiskFileSystem(), tmp_path
     disk = SimulatedDisk()
@@ -91,7 +91,7 @@ def test_names_can_be_listed_renamed_and_removed(place: tuple[FileSystem, Path])
     filesystem.sync_directory(directory)
 
 
-def test_what_is_not_there_is_an_os_error(place: tuple[FileSystem, Path]) -> None:
+def test_a_missing_path_is_an_os_error(place: tuple[FileSystem, Path]) -> None:
     filesystem, directory = place
     missing = directory / "missing"
     for call in (
@@ -145,7 +145,7 @@ with open(sys.argv[1], "r+") as file:
 
 
 def _another_process_gets(path: Path) -> bool:
-    """With the kind of lock that Java takes."""
+    """Uses the same kind of lock as Java."""
     ran = subprocess.run(
         [sys.executable, "-c", _TAKE_LOCK, str(path)], check=False, capture_output=True
     )
@@ -172,7 +172,7 @@ def test_files_and_directories_are_private(tmp_path: Path) -> None:
 
 @pytest.fixture
 def file_size_limit() -> Iterator[int]:
-    """The kernel refuses to let a file grow past this: real short writes."""
+    """The kernel refuses to let a file grow beyond this: real short writes."""
     resource = pytest.importorskip("resource")
     signal = pytest.importorskip("signal")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -184,7 +184,7 @@ def file_size_limit() -> Iterator[int]:
     signal.signal(signal.SIGXFSZ, old_handler)
 
 
-def test_after_a_failed_append_the_size_is_what_is_in_the_file(
+def test_after_a_failed_append_the_size_is_that_of_the_file(
     tmp_path: Path, file_size_limit: int
 ) -> None:
     file = DiskFileSystem().open(tmp_path / "log", create=True)
@@ -201,7 +201,7 @@ def test_after_a_failed_append_the_size_is_what_is_in_the_file(
 
 
 @pytest.mark.skipif(not disk_calls.CACHED_ONLY, reason="only Linux can read from the cache alone")
-def test_what_is_not_cached_is_not_waited_for(tmp_path: Path) -> None:
+def test_uncached_bytes_are_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "log"
     file = DiskFileSystem().open(path, create=True)
     file.append([bytes(1 << 20)])
@@ -219,7 +219,7 @@ def test_what_is_not_cached_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL])
-def test_where_nobody_can_ask_the_cache_alone_every_read_counts_as_cold(
+def test_without_reads_from_the_cache_alone_every_read_counts_as_cold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     read_into = disk_calls.read_into
@@ -240,15 +240,15 @@ def test_where_nobody_can_ask_the_cache_alone_every_read_counts_as_cold(
     for _ in range(2):
         with pytest.raises(BlockingIOError):
             file.read_into(target, 0, wait=False)
-    assert len(asked) == 1, "it was tried once, not again and again"
+    assert len(asked) == 1, "it was tried once only"
     assert file.read_into(target, 0) == 7
     file.close()
 
 
-def test_without_the_flag_files_are_read_all_the_same(
+def test_without_the_flag_files_can_still_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a Mac."""
+    """As on macOS."""
     monkeypatch.setattr(disk_calls, "CACHED_ONLY", 0)
     file = DiskFileSystem().open(tmp_path / "log", create=True)
     file.append([b"content"])
@@ -259,7 +259,7 @@ def test_without_the_flag_files_are_read_all_the_same(
     file.close()
 
 
-def test_closing_twice_is_fine_and_closes_once(tmp_path: Path) -> None:
+def test_closing_twice_is_allowed_and_closes_once(tmp_path: Path) -> None:
     file = DiskFileSystem().open(tmp_path / "log", create=True)
     file.close()
     other = os.open(tmp_path / "other", os.O_CREAT | os.O_RDWR)
@@ -269,7 +269,7 @@ def test_closing_twice_is_fine_and_closes_once(tmp_path: Path) -> None:
     assert isinstance(file, DiskFile)
 
 
-def test_free_space_and_modification_time_are_the_disks(tmp_path: Path) -> None:
+def test_free_space_and_modification_time_are_those_of_the_disk(tmp_path: Path) -> None:
     filesystem = DiskFileSystem()
     (tmp_path / "f").write_bytes(b"x")
     os.utime(tmp_path / "f", ns=(0, 1_700_000_000_123_456_789))

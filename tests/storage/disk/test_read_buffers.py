@@ -1,4 +1,4 @@
-"""Buffers that are used again, but never under somebody who still reads from one."""
+"""Buffers are reused, but never while a reader still holds part of one."""
 
 import pytest
 
@@ -9,13 +9,13 @@ MEGABYTE = 1 << 20
 
 @pytest.mark.parametrize("size", [100, 16_384, 16_385, MEGABYTE, 5 * MEGABYTE])
 @pytest.mark.parametrize("position", [0, 1, 4095, 4096, 123_456])
-def test_there_is_room_for_what_is_asked(size: int, position: int) -> None:
+def test_a_buffer_has_the_requested_size(size: int, position: int) -> None:
     target = ReadBuffers().take(size, position)
     assert len(target) == size
     target[:] = bytes(size)
 
 
-def test_a_buffer_is_used_again_when_nobody_holds_a_piece_of_it() -> None:
+def test_a_buffer_is_used_again_when_no_piece_of_it_is_held() -> None:
     buffers = ReadBuffers()
     first = buffers.take(MEGABYTE, 0)
     whose = id(first.obj)
@@ -29,7 +29,7 @@ def test_a_buffer_is_used_again_when_nobody_holds_a_piece_of_it() -> None:
     assert len(list(buffers.sizes())) == 2
 
 
-def test_those_that_are_held_for_long_do_not_hide_the_others() -> None:
+def test_buffers_held_for_long_do_not_hide_free_ones() -> None:
     buffers = ReadBuffers()
     held = [buffers.take(MEGABYTE, 0) for _ in range(10)]
     del held[6:]
@@ -38,7 +38,7 @@ def test_those_that_are_held_for_long_do_not_hide_the_others() -> None:
     assert len(list(buffers.sizes())) <= 11
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_the_memory_kept_is_bounded() -> None:
     buffers = ReadBuffers()
     held = [buffers.take(MEGABYTE, 0) for _ in range(50)]
     assert len({id(each.obj) for each in held}) == 50

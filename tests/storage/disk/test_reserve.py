@@ -1,4 +1,4 @@
-"""Room that is kept for a full disk: taken up to its size, given back at once."""
+"""Space reserved for a full disk: it is taken up to its size and released at once."""
 
 import errno
 from pathlib import Path
@@ -11,7 +11,7 @@ from moldau.testing.simulated_disk import SimulatedDisk
 
 
 @pytest.mark.parametrize("size", [1, 100_000, 1_000_000])
-def test_it_has_its_size_and_is_topped_up(tmp_path: Path, size: int) -> None:
+def test_a_reserve_is_filled_up_to_its_size(tmp_path: Path, size: int) -> None:
     reserve = Reserve(DiskFileSystem(), tmp_path)
     path = tmp_path / RESERVE_FILE
     reserve.take(size)
@@ -22,7 +22,7 @@ def test_it_has_its_size_and_is_topped_up(tmp_path: Path, size: int) -> None:
     assert path.stat().st_size == size + 300_000
 
 
-def test_releasing_it_says_whether_there_was_any(tmp_path: Path) -> None:
+def test_releasing_a_reserve_returns_whether_there_was_one(tmp_path: Path) -> None:
     reserve = Reserve(DiskFileSystem(), tmp_path)
     assert not reserve.release()
     reserve.take(1000)
@@ -31,7 +31,7 @@ def test_releasing_it_says_whether_there_was_any(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_a_full_disk_it_takes_what_there_is() -> None:
+def test_on_a_full_disk_a_reserve_takes_the_space_that_is_left() -> None:
     disk = SimulatedDisk()
     disk.make_directory(Path("/data"))
     reserve = Reserve(disk, Path("/data"))

@@ -1,6 +1,5 @@
-"""What must hold for a log that was opened again, whatever happened before: it serves sound batches
-that were appended, its derived state is what its `.log` files say, opening it once more changes
-nothing, and it can be written on.
+"""Invariants of a reopened log, after any history: it serves sound batches that were appended, its
+derived state matches its `.log` files, reopening it changes nothing, and it accepts appends.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,8 +28,8 @@ READ_BYTES = 1 << 20
 
 
 def held_batches(log: Log) -> list[Stored]:
-    """Straight from the files; every byte of them must be a sound batch, or known as damaged.
-    Segments before the log's start only wait for their deletion.
+    """Read straight from the files; every byte must belong to a sound batch or be known as damaged.
+    Segments before the log's start are ignored: they only await their deletion.
     """
     found: list[Stored] = []
     for place, segment in enumerate(log.segments):
@@ -49,8 +48,8 @@ def held_batches(log: Log) -> list[Stored]:
 
 
 def _sound_ranges(segment: Segment, log_start_offset: int) -> Iterator[tuple[int, int]]:
-    """Damage before the log's start costs nothing; what lies before it is left out as well, so that
-    there is no hole.
+    """Damage before the log's start is harmless; the bytes before that damage are left out too, so
+    that no hole remains.
     """
     start = 0
     for damaged in segment.damaged:
@@ -61,7 +60,9 @@ def _sound_ranges(segment: Segment, log_start_offset: int) -> Iterator[tuple[int
 
 
 def check_is_piece_of(found: Sequence[Stored], candidates: Iterable[Sequence[Stored]]) -> None:
-    """No phantom, no hole, nothing out of order: a piece of one of the allowed histories."""
+    """No phantom, no hole, nothing out of order: a contiguous part of one of the allowed
+    histories.
+    """
     if not found:
         return
     tried = []
@@ -73,7 +74,7 @@ def check_is_piece_of(found: Sequence[Stored], candidates: Iterable[Sequence[Sto
         tried.append([(b.base_offset, b.last_offset) for b in history])
     raise AssertionError(
         (
-            "the log holds what was never appended like this",
+            "the log contains a sequence that was never appended",
             [(b.base_offset, b.last_offset) for b in found],
             tried,
         )
@@ -119,7 +120,7 @@ def table_of(batches: Iterable[Stored]) -> dict[bytes, bytes]:
 
 
 class Scratch:
-    """Producers and aborted transactions of these batches, from nothing."""
+    """Producers and aborted transactions of these batches, computed from scratch."""
 
     def __init__(self, batches: Sequence[Stored]) -> None:
         self.table = ProducerStateTable()
@@ -156,7 +157,7 @@ class Scratch:
 
 
 def check_producers(log: Log, found: Sequence[Stored], *, is_whole: bool) -> None:
-    """`is_whole`: nothing was deleted or compacted, so the batches say everything."""
+    """`is_whole`: nothing was deleted or compacted, so the batches are the complete history."""
     kept = found if is_whole else [b for b in found if b.last_offset >= log.log_start_offset]
     scratch = Scratch(kept).table
     for expected in scratch:
@@ -172,11 +173,11 @@ def check_producers(log: Log, found: Sequence[Stored], *, is_whole: bool) -> Non
 
 
 def _check_entry(actual: ProducerEntry, expected: ProducerEntry, *, is_whole: bool) -> None:
-    """Kafka's snapshots hold the last batch of a producer only, and not its own timestamp."""
+    """Kafka's snapshots contain only the last batch of a producer, and not its own timestamp."""
     assert actual.epoch == expected.epoch
     remembered = [batch[:4] for batch in actual.batches]
     known = [batch[:4] for batch in expected.batches]
-    # Of a producer whose records are all deleted only a marker may be left.
+    # If all records of a producer are deleted, only a marker may be left.
     assert remembered[-1:] == known[-1:] or (not known and not is_whole)
     if is_whole:
         assert remembered == known[len(known) - len(remembered) :]
@@ -192,7 +193,7 @@ def check_aborted(log: Log, found: Sequence[Stored], *, is_whole: bool) -> None:
     if is_whole:
         assert indexed == expected
     else:
-        # The index may know of earlier records of the transaction, deleted since.
+        # The index may know earlier records of the transaction that were deleted since.
         known = {(a.producer_id, a.last_offset): a.first_offset for a in indexed}
         for aborted in expected:
             first = known.get((aborted.producer_id, aborted.last_offset))
@@ -212,7 +213,7 @@ def check_epochs(log: Log, found: Sequence[Stored]) -> None:
 def check_offsets(log: Log, found: Sequence[Stored]) -> None:
     active = log.segments.active
     ends = [active.base_offset, *(b.last_offset + 1 for b in found[-1:])]
-    # The offsets of what is damaged are never given to other records.
+    # The offsets of damaged batches are never given to other records.
     ends += [damaged.next_offset for damaged in active.damaged]
     assert log.log_end_offset == max(ends)
     assert log.log_start_offset <= log.last_stable_offset <= log.high_watermark
@@ -220,11 +221,11 @@ def check_offsets(log: Log, found: Sequence[Stored]) -> None:
     assert log.log_start_offset <= log.flushed_offset <= log.log_end_offset
 
 
-# Through the front door
+# Through the public API
 
 
 def served(log: Log) -> list[Stored]:
-    """Everything that a reader gets; no byte of it may be unsound."""
+    """Everything that a reader gets; every byte of it must be sound."""
     found: list[Stored] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -241,7 +242,7 @@ def served(log: Log) -> list[Stored]:
 
 
 def served_around(log: Log) -> list[Stored]:
-    """As `served`, for a reader who passes what is damaged."""
+    """As `served`, for a reader that skips damaged batches."""
     found: list[Stored] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -260,7 +261,7 @@ def served_around(log: Log) -> list[Stored]:
 
 
 def check_reads(log: Log, found: Sequence[Stored]) -> None:
-    """Every offset leads to its batch, through the indexes; so does every timestamp."""
+    """Every offset leads to its batch through the indexes; so does every timestamp."""
     visible = [b for b in found if b.last_offset >= log.log_start_offset]
     for place, kept in enumerate(visible):
         for offset in {max(kept.base_offset, log.log_start_offset), kept.last_offset}:
@@ -284,7 +285,7 @@ def check_reads(log: Log, found: Sequence[Stored]) -> None:
 
 
 def check_committed_reads(log: Log, found: Sequence[Stored]) -> None:
-    """read_committed never shows an aborted record: the index says all that the markers say."""
+    """read_committed never shows an aborted record: the index is as complete as the markers."""
     stable = log.last_stable_offset
     scratch = Scratch(found)
     aborted = [(a.producer_id, a.first_offset) for a in scratch.aborted]
@@ -297,9 +298,9 @@ def check_committed_reads(log: Log, found: Sequence[Stored]) -> None:
     offset = log.log_start_offset
     while offset < stable:
         result = log.read(offset, READ_BYTES, isolation=Isolation.COMMITTED)
-        told = [(a.producer_id, a.first_offset) for a in result.aborted or ()]
+        aborted = [(a.producer_id, a.first_offset) for a in result.aborted or ()]
         batches = iterate_batches(result.records)
-        seen += [batch.base_offset for batch in committed_batches(batches, told)]
+        seen += [batch.base_offset for batch in committed_batches(batches, aborted)]
         if result.next_offset == offset:
             break
         offset = result.next_offset
@@ -307,7 +308,7 @@ def check_committed_reads(log: Log, found: Sequence[Stored]) -> None:
 
 
 def check_log(log: Log, *, is_whole: bool = False) -> list[Stored]:
-    """All of the above; the batches that the log holds."""
+    """Runs all checks above and returns the batches in the log."""
     assert not log.damaged
     found = held_batches(log)
     check_offsets(log, found)
@@ -320,13 +321,13 @@ def check_log(log: Log, *, is_whole: bool = False) -> list[Stored]:
     return found
 
 
-# What comes after
+# After reopening
 
 
 def check_recovering_again_changes_nothing(
     disk: SimulatedDisk, setup: Setup, now_ms: int, found: Sequence[Stored]
 ) -> None:
-    """The first time is over; if that found a clean stop and trusted it, it does not count."""
+    """Compares the second opening with the third: the first may have trusted a clean stop."""
     first = disk.files()
     node = Node(disk, setup, now_ms)
     assert node.log.damage is None
@@ -344,8 +345,8 @@ def _difference(first: dict[str, bytes], second: dict[str, bytes]) -> dict[str, 
     }
 
 
-def check_can_be_written_on(node: Node, now_ms: int, found: Sequence[Stored]) -> None:
-    """A retry of the last batch of a producer is a duplicate; something new comes after the end."""
+def check_accepts_appends(node: Node, now_ms: int, found: Sequence[Stored]) -> None:
+    """A retry of a producer's last batch is a duplicate; a new batch is appended at the end."""
     log = node.log
     for kept in reversed(found):
         batch = RecordBatch(kept.content)
@@ -354,7 +355,7 @@ def check_can_be_written_on(node: Node, now_ms: int, found: Sequence[Stored]) ->
             continue
         whole = batch.record_count == batch.last_offset_delta + 1
         if entry.epoch != batch.producer_epoch or not whole:
-            # Compaction took something out: its producer would send all of it.
+            # Compaction removed some of its records: its producer would send all of them.
             continue
         retry = bytearray(kept.content)
         retry[:8] = bytes(8)
@@ -374,7 +375,7 @@ def check_can_be_written_on(node: Node, now_ms: int, found: Sequence[Stored]) ->
 
 
 def promised_by(state: State, end_offset: int) -> list[Stored]:
-    """Batches that lie below `end_offset` and are not deleted."""
+    """Batches below `end_offset` that were not deleted."""
     return [
         batch
         for batch in state.batches

@@ -1,4 +1,4 @@
-"""Failures inside the helper modules say what was compared."""
+"""Rewrites the assertions of the helper modules, so that failures show the values."""
 
 import pytest
 

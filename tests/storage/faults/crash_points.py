@@ -1,5 +1,5 @@
-"""Every state of a simulated disk that a power cut during a workload can leave, and what the log
-owes to its users at that moment.
+"""Every state of a simulated disk that a power failure during a workload can leave, and the
+promises of the log at that moment.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ class CrashPoint:
 
 
 def record(setup: Setup, seed: int, operations: list[str]) -> tuple[Workload, list[CrashPoint]]:
-    """Do the operations; keep the disk as it was after each effect."""
+    """Runs the operations and keeps a copy of the disk after each effect."""
     disk = SimulatedDisk()
     work = Workload(disk, setup, seed)
     points: list[CrashPoint] = []
@@ -47,7 +47,7 @@ def record(setup: Setup, seed: int, operations: list[str]) -> tuple[Workload, li
 
 @dataclass
 class Verdicts:
-    """How often which outcome was seen: a suite that never saw a repair has tested nothing."""
+    """Counts of each outcome: a suite that never saw a repair has tested nothing."""
 
     recovered: int = 0
     refused: int = 0
@@ -55,7 +55,7 @@ class Verdicts:
 
 
 class Judge:
-    """Opens each state and checks it. The same state with the same promises is judged once."""
+    """Opens each state and checks it. The same state with the same promises is checked once."""
 
     def __init__(self, setup: Setup, work: Workload, *, nested_every: int) -> None:
         self.setup = setup
@@ -68,7 +68,7 @@ class Judge:
         self._is_whole = not names & {"compact", "retention", "delete records", "start over"}
 
     def judge(self, point: CrashPoint, only: tuple[str, ...] = ()) -> None:
-        """All ways in which the power can go then, or the given ones."""
+        """Checks all states that a power failure can leave at this point, or the given ones."""
         for name, disk in self._variants(point.disk):
             if only and name not in only:
                 break
@@ -91,7 +91,7 @@ class Judge:
         return disk.variants_after_crash()
 
     def _judge_nested(self, disk: SimulatedDisk, point: CrashPoint) -> None:
-        """The power goes again, during recovery."""
+        """The power fails again, during recovery."""
         boundaries: list[SimulatedDisk] = []
         again = disk.fork()
         again.on_effect(lambda _: boundaries.append(again.fork()))
@@ -109,7 +109,7 @@ class Judge:
         step = point.step
         assert not node.logs.unreadable, node.logs.unreadable
         if node.log.damage is not None:
-            # Only what was committed without being flushed may turn out to be missing.
+            # Only batches that were committed without being flushed may be missing.
             assert self.setup.policy == "os", node.log.damage
             first = node.log.damage.first_offset
             assert all(b.last_offset < first for b in self._owed(point, point.flushed))
@@ -134,7 +134,7 @@ class Judge:
             Node(disk, self.setup, self.now_ms).let_go()
         checks.check_recovering_again_changes_nothing(disk, self.setup, self.now_ms, found)
         again = Node(disk, self.setup, self.now_ms)
-        checks.check_can_be_written_on(again, self.now_ms, found)
+        checks.check_accepts_appends(again, self.now_ms, found)
         again.let_go()
         self.verdicts.recovered += 1
 
@@ -150,7 +150,7 @@ class Judge:
         node.let_go()
 
     def _owed(self, point: CrashPoint, end: int) -> list[Stored]:
-        """Batches before `end` that neither side of the step has cut or deleted."""
+        """Batches before `end` that exist both before and after the step."""
         in_both, start = set(point.step.after.batches), point.step.after.log_start
         owed = checks.promised_by(point.step.before, end)
         return [b for b in owed if b in in_both and b.last_offset >= start]
@@ -171,7 +171,7 @@ class Judge:
         assert not [b[:2] for b in found if b not in known]
 
     def _check_values(self, found: list[Stored], step: Step, end: int) -> None:
-        """Compaction may drop records, never the last value of a key."""
+        """Compaction may drop records, but never the last value of a key."""
         start = max(step.before.log_start, step.after.log_start)
         below = [b for b in step.before.batches if start <= b.last_offset < end]
         kept = [b for b in found if start <= b.last_offset < end]

@@ -1,5 +1,5 @@
 """Ways to damage each kind of file in a log directory: for every class of bytes a flip, zeros and
-ones; cuts; additions; the file gone; an older version of it back.
+ones; truncation; extra bytes; the file removed; an older version of it restored.
 """
 
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from moldau.protocol.records.batches import iterate_batches
 
-# Field -> (first byte, size) in a batch. The last four lie behind the header.
+# Field -> (first byte, size) in a batch. The last four come after the header.
 BATCH_FIELDS = {
     "base offset": (0, 8),
     "length": (8, 4),
@@ -28,7 +28,7 @@ OUTSIDE_THE_CHECKSUM = frozenset({"base offset", "leader epoch"})
 
 
 class Damage(NamedTuple):
-    """`content` is None if the file is gone. `is_hidden`: the format has no means to tell."""
+    """`content` is None if the file is removed. `is_hidden`: the format cannot show the damage."""
 
     path: str
     name: str
@@ -60,7 +60,7 @@ def log_damages(path: str, content: bytes) -> Iterator[Damage]:
             for how, damaged in changed(
                 content, overwritten(content, batch.position + start, size)
             ):
-                # The next batch tells that an offset is wrong, if there is one.
+                # The next batch, if any, reveals a wrong offset.
                 is_last = place == len(batches) - 1
                 hidden = field == "leader epoch" or (field == "base offset" and is_last)
                 yield Damage(path, f"batch {place}: {field}: {how}", damaged, hidden)
@@ -86,13 +86,13 @@ def whole_file(path: str, content: bytes) -> Iterator[Damage]:
         yield Damage(path, "half", content[: len(content) // 2])
         yield Damage(path, "all zeros", bytes(len(content)))
         yield Damage(path, "all ones", b"\xff" * len(content))
-    yield Damage(path, "zeros behind it", content + bytes(100))
-    yield Damage(path, "garbage behind it", content + b"\xa5\x5a" * 50)
+    yield Damage(path, "zeros after the end", content + bytes(100))
+    yield Damage(path, "garbage after the end", content + b"\xa5\x5a" * 50)
 
 
 def entry_damages(path: str, content: bytes, entry_bytes: int) -> Iterator[Damage]:
-    """First, middle and last entry of an index: every byte. The list of aborted transactions has
-    neither a checksum nor a count, and only the batches could say what is missing.
+    """Every byte of the first, middle and last entry of an index. A transaction index has neither a
+    checksum nor a count, so only the batches could show a missing entry.
     """
     hidden = path.endswith(".txnindex")
     count = len(content) // entry_bytes
@@ -108,7 +108,7 @@ def entry_damages(path: str, content: bytes, entry_bytes: int) -> Iterator[Damag
 
 
 def byte_damages(path: str, content: bytes) -> Iterator[Damage]:
-    """A small file: every byte, every cut. A number that became another number is believed."""
+    """A small file: every byte, every cut. A number changed into another number is undetectable."""
     for place in range(len(content)):
         for how, damaged in changed(content, overwritten(content, place, 1)):
             digits = content[place : place + 1].isdigit() and damaged[place : place + 1].isdigit()
@@ -121,7 +121,7 @@ ENTRY_BYTES = {".index": 8, ".timeindex": 12, ".txnindex": 34}
 
 
 def damages(path: str, content: bytes) -> Iterator[Damage]:
-    """All of them for one file."""
+    """All kinds of damage for one file."""
     if path.endswith(".log"):
         return log_damages(path, content)
     for suffix, size in ENTRY_BYTES.items():

@@ -1,9 +1,9 @@
-"""A real process that writes to a real log directory until somebody kills it. It tells on its
-output what it was promised, one line each, unbuffered:
+"""A real process that writes to a real log directory until it is killed. It prints the promises it
+got, one line each, unbuffered:
 
     ack PRODUCER SEQUENCE COUNT FIRST_OFFSET    the batch is acknowledged by the flush policy
     ending PRODUCER commit|abort                the transaction's end is about to be written
-    ended PRODUCER commit|abort                 it is written
+    ended PRODUCER commit|abort                 the end is written
 """
 
 import os
@@ -44,7 +44,7 @@ def setup_at(root: Path, policy: str) -> Setup:
 
 
 def record_of(producer_id: int, sequence: int, place: int) -> Record:
-    """What a producer writes with a sequence number: known without asking it."""
+    """The record of a producer with that sequence number: known without asking the producer."""
     rng = Random(producer_id * 1_000_003 + sequence)
     value = rng.randbytes(rng.randrange(20, 200))
     return Record(place, START_MS + sequence, b"%d-%d" % (producer_id, sequence), value)
@@ -77,8 +77,8 @@ class Writer:
         self.waiting.append((result.last_offset + 1, line))
 
     def end_transaction(self) -> None:
-        # A producer ends its transaction when all its batches are acknowledged. Behind a roll that
-        # takes a second round, which gives the new segment its name.
+        # A producer ends its transaction when all its batches are acknowledged. After a roll that
+        # takes a second round, in which the new segment gets its name.
         while self.waiting:
             self.node.flusher.run_round()
             self.acknowledge()
@@ -129,7 +129,7 @@ def tell(line: str) -> None:
 def main(root: str, policy: str, seed: str) -> None:
     node = Node(DiskFileSystem(), setup_at(Path(root), policy), START_MS)
     writer = Writer(node, int(seed))
-    # Far more than anybody lets it: it is there to be killed.
+    # More steps than any run reaches: the process is there to be killed.
     for number in range(1, 100_000):
         writer.step(number)
 

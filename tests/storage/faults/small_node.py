@@ -1,5 +1,5 @@
 """One log in one log directory, as a node holds it: for the suites that try to break storage. Works
-on a simulated disk or a real one; `let_go` is how a process ends without a word.
+on a simulated disk or a real one; `let_go` ends it like a killed process.
 """
 
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class Setup:
 
 class Node:
     def __init__(self, filesystem: FileSystem, setup: Setup, now_ms: int = START_MS) -> None:
-        """Opens the directory and all that is in it; recovery, if there was no clean stop."""
+        """Opens the directory and its logs; runs a recovery unless the last stop was clean."""
         self.filesystem = filesystem
         self.setup = setup
         self.flusher = GroupFlusher()
@@ -94,23 +94,23 @@ class Node:
         return self.logs.by_partition[NAME]
 
     def flush(self) -> None:
-        """By the policy's own way."""
+        """Flushes as the policy does."""
         if self.setup.policy == "group":
-            # Behind a roll, a second round gives the new segment its name.
+            # After a roll, a second round gives the new segment its name.
             for _ in range(2):
                 self.flusher.run_round()
         else:
             self.log.flush()
 
     def commit(self) -> None:
-        """The only replica: everything that may be counted is committed."""
+        """As the only replica: everything that may be counted is committed."""
         self.log.raise_high_watermark(self.log.countable_end_offset)
 
     def stop(self) -> None:
         self.logs.stop()
 
     def let_go(self) -> None:
-        """The process is gone: handles and lock are free, nothing more is written."""
+        """The process has ended: handles and lock are free, nothing more is written."""
         for log in self.logs.by_partition.values():
             log.abandon()
         self.directory.close()

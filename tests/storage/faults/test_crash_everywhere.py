@@ -1,5 +1,6 @@
-"""The power goes after every single effect on the disk, in every way the simulated disk knows. What
-was promised is there, nothing else is, and the log can be used."""
+"""The power fails after every single effect on the disk, in every way that the simulated disk
+knows. Promised records are kept, nothing else appears, and the log can be used.
+"""
 
 from random import Random
 
@@ -25,12 +26,12 @@ def crash_everywhere(setup: Setup, seed: int, count: int, *, nested_every: int) 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_power_cut_anywhere_keeps_what_was_flushed(policy: str, seed: int) -> None:
+def test_a_power_failure_anywhere_keeps_flushed_records(policy: str, seed: int) -> None:
     crash_everywhere(Setup(policy, DELETING), seed, 13, nested_every=50)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_power_cut_anywhere_keeps_the_last_values_of_a_compacted_log(policy: str) -> None:
+def test_a_power_failure_anywhere_keeps_the_last_values_of_a_compacted_log(policy: str) -> None:
     crash_everywhere(Setup(policy, COMPACTING), 1, 13, nested_every=50)
 
 
@@ -38,6 +39,6 @@ def test_a_power_cut_anywhere_keeps_the_last_values_of_a_compacted_log(policy: s
 @pytest.mark.parametrize("seed", range(100, 108))
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("config", [DELETING, COMPACTING], ids=["deleting", "compacting"])
-def test_power_cuts_in_long_workloads(policy: str, config: object, seed: int) -> None:
+def test_power_failures_in_long_workloads(policy: str, config: object, seed: int) -> None:
     setup = Setup(policy, DELETING if config is DELETING else COMPACTING)
     crash_everywhere(setup, seed, 22, nested_every=80)

@@ -1,5 +1,6 @@
 """A crash in the middle of a compaction, a deletion or a checkpoint leaves files with a suffix, and
-one of them is damaged too. The last value of every key is there, or the log refuses with an error.
+one of them is damaged as well. The last value of every key survives, or the log refuses with an
+error.
 """
 
 from collections import Counter
@@ -32,7 +33,7 @@ def points() -> tuple[list[CrashPoint], int]:
 
 
 def cases(suffix: str) -> Iterator[tuple[CrashPoint, Damage]]:
-    """Each damage to each leftover, at the first crash point that has the file complete."""
+    """Each damage of each leftover, at the first crash point where the file is complete."""
     seen: set[tuple[str, int]] = set()
     for point in points()[0]:
         for path, content in point.disk.files().items():

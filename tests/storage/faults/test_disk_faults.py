@@ -1,6 +1,6 @@
 """The n-th effect on the disk fails, for every n: no space, an I/O error, half a write. The error
-is clear, memory and disk agree, a failed directory is never touched again, and nothing that was
-acknowledged is lost after the next start.
+is clear, memory and disk agree, a failed directory is never used again, and no acknowledged record
+is lost after the next start.
 """
 
 import errno
@@ -63,7 +63,7 @@ PLANS: dict[str, Plan] = {
 
 @cache
 def trace_of(setup: Setup, seed: int, names: tuple[str, ...]) -> tuple[int, tuple[Effect, ...]]:
-    """The effects of the workload when nothing fails, without those of making the log."""
+    """The effects of the workload without failures, except those of creating the log."""
     disk = SimulatedDisk()
     work = Workload(disk, setup, seed)
     made = disk.effects
@@ -72,7 +72,7 @@ def trace_of(setup: Setup, seed: int, names: tuple[str, ...]) -> tuple[int, tupl
 
 
 class Failed:
-    """A workload in which one effect failed, run on as far as it goes."""
+    """A workload in which one effect failed, continued as far as possible."""
 
     def __init__(self, setup: Setup, seed: int, names: tuple[str, ...]) -> None:
         self.disk = SimulatedDisk()
@@ -107,7 +107,7 @@ def check_error(error: Exception) -> None:
 
 
 def check_stays_offline(failed: Failed) -> None:
-    """Nobody asks a failed disk again."""
+    """A failed disk is never used again."""
     work, before = failed.work, failed.disk.effects
     node = work.node
     for use in (
@@ -124,8 +124,8 @@ def check_stays_offline(failed: Failed) -> None:
     assert failed.disk.effects == before
 
 
-def check_goes_on(failed: Failed) -> None:
-    """Refused for lack of space only: memory and disk agree, and with space again all is well."""
+def check_recovers_with_space(failed: Failed) -> None:
+    """A refusal for lack of space only: memory and disk agree, and with space again all works."""
     work = failed.work
     log = work.node.log
     found = checks.held_batches(log)
@@ -149,7 +149,7 @@ def check_one(setup: Setup, seed: int, names: tuple[str, ...], plan: Plan, effec
     step = work.steps[-1]
     log = work.node.log
     if not failed.is_offline and not failed.did_not_start:
-        check_goes_on(failed)
+        check_recovers_with_space(failed)
         return "refused"
     point = CrashPoint(effect, failed.disk.fork(), step, log.flushed_offset, log.high_watermark)
     if failed.is_offline:

@@ -1,4 +1,4 @@
-"""Scenarios that the fault suites found, each as small as it gets."""
+"""Scenarios that the fault suites found, each reduced to its minimum."""
 
 import errno
 import os
@@ -51,7 +51,7 @@ def test_a_flipped_bit_after_a_clean_stop_is_never_served() -> None:
     assert node.log.read(damaged.next_offset, 1_000).records
 
 
-def test_an_index_that_points_behind_the_file_hides_no_record() -> None:
+def test_an_index_that_points_beyond_the_file_hides_no_record() -> None:
     disk, work = worked(*["append"] * 8, "roll", "append", "flush")
     work.node.stop()
     path = file_of(disk, ".index")
@@ -69,7 +69,7 @@ def test_a_time_index_that_lost_its_end_hides_no_record() -> None:
     checks.check_reads(node.log, list(work.state.batches))
 
 
-def test_a_start_behind_the_end_removes_nothing() -> None:
+def test_a_log_start_after_the_log_end_removes_nothing() -> None:
     disk, work = worked("append", "append", "flush")
     run_here(work.node.directory.writing_checkpoint(LOG_START_FILE, {NAME: Offset(1_000)}))
     work.node.let_go()
@@ -81,7 +81,7 @@ def test_a_start_behind_the_end_removes_nothing() -> None:
     assert held in disk.files().values(), "kept aside"
 
 
-def test_a_crash_after_a_truncation_into_a_batch_is_no_damage() -> None:
+def test_a_crash_after_a_truncation_into_a_batch_is_not_damage() -> None:
     disk, work = worked("append", *["append idempotent"] * 3, "flush", "checkpoint")
     batch = next(b for b in work.state.batches if b.last_offset > b.base_offset)
     work.node.logs.truncate({NAME: batch.last_offset}, LATER_MS)
@@ -105,7 +105,7 @@ def test_recovering_twice_from_an_interrupted_full_truncation_changes_nothing() 
         assert left.files() == first
 
 
-def test_a_sealed_segment_keeps_its_time_index_through_a_power_cut() -> None:
+def test_a_sealed_segment_keeps_its_time_index_after_a_power_failure() -> None:
     setup = Setup("strict", SETUP.config)
     disk, work = worked(*["append"] * 3, "roll", *["append"] * 3, "checkpoint", setup=setup)
     for _, left in disk.variants_after_crash():
@@ -140,7 +140,7 @@ def test_a_full_disk_right_after_a_roll_leaves_no_segment_ahead_of_the_end() -> 
         batch[:8] = (end + 5).to_bytes(8, "big")
         disk.fail_at(disk.effects + place, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         try:
-            # Too small for anything: this takes a new segment.
+            # Too small for any batch: the next one takes a new segment.
             log.config = small_log(cleanup_policy=("compact",), internal_segment_bytes=1)
             log.append_as_follower(bytes(batch), 0, LATER_MS)
         except KafkaError:
@@ -151,7 +151,7 @@ def test_a_full_disk_right_after_a_roll_leaves_no_segment_ahead_of_the_end() -> 
 
 
 def test_a_crash_while_a_segment_is_deleted_shows_no_aborted_record() -> None:
-    """Its list of aborted transactions must not go before the log itself."""
+    """Its transaction index must not be removed before the log itself."""
     setup = Setup("group", small_log(retention_bytes=0))
     names = ("append in transaction", "abort", "append", "roll", "append", "flush", "checkpoint")
     _, plain = worked(*names, setup=setup)
@@ -181,7 +181,7 @@ def test_compaction_leaves_segments_alone_that_lie_before_unflushed_ones() -> No
     log = work.node.log
     assert sum(segment.is_rolled for segment in log.segments) > 1
     log.raise_high_watermark(log.log_end_offset)
-    # The start offset is ahead of what is flushed: no record before it is owed any more.
+    # The start offset is ahead of the flushed offset: no record before it is promised.
     run_here(work.node.logs.deleting_records({log: Offset(log.log_end_offset - 1)}))
     last = checks.held_batches(log)[-1]
     moments: list[SimulatedDisk] = []
@@ -200,7 +200,7 @@ def test_epochs_begin_at_a_start_that_was_lowered_for_a_truncation() -> None:
     log.raise_high_watermark(log.log_end_offset)
     run_here(work.node.logs.deleting_records({log: Offset(1)}))
     work.run(["append", "flush", "checkpoint"])
-    # The power goes before the truncation has cut anything.
+    # The power fails before the truncation has cut anything.
     run_here(work.node.directory.writing_checkpoint(LOG_START_FILE, {NAME: Offset(0)}))
     node = Node(disk.after_crash(lambda _: True), SETUP, LATER_MS)
     assert node.log.log_start_offset == 0

@@ -1,5 +1,5 @@
 """A writer process is killed again and again in the middle of its work, on a real file system. The
-page cache survives, so under every flush policy each acknowledged batch is there exactly once.
+page cache survives, so under every flush policy each acknowledged batch exists exactly once.
 """
 
 import os
@@ -23,8 +23,10 @@ TESTS = Path(__file__).parents[2]
 
 @dataclass
 class Promises:
-    """(producer id, sequence) -> offset of every acknowledged record that must be there. Those of
-    an aborted transaction may be compacted away; while it is being ended nobody knows."""
+    """(producer id, sequence) -> offset of every acknowledged record that must exist. Records of an
+    aborted transaction may be compacted away; while a transaction is being ended its outcome is
+    open.
+    """
 
     offsets: dict[tuple[int, int], int] = field(default_factory=dict)
     in_transaction: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -72,7 +74,7 @@ def write_until_killed(root: Path, policy: str, seed: int, acks: int, promises: 
                 target = -1
         ended = writer.wait()
         complaints.seek(0)
-        assert ended == -signal.SIGKILL, f"the writer died by itself: {complaints.read()}"
+        assert ended == -signal.SIGKILL, f"the writer ended on its own: {complaints.read()}"
 
 
 def check_after_kill(root: Path, policy: str, promises: Promises, now_ms: int) -> Node:
@@ -105,7 +107,7 @@ def check_after_kill(root: Path, policy: str, promises: Promises, now_ms: int) -
 
 
 def check_retry(node: Node, now_ms: int) -> None:
-    """The producer never heard of its last batch and sends it again."""
+    """The producer got no response for its last batch and sends it again."""
     entry = node.log.producers.entry(IDEMPOTENT)
     if entry is None or not entry.batches:
         return
@@ -136,13 +138,13 @@ def kill_often(root: Path, policy: str, kills: int, seed: int) -> Promises:
 
 
 @pytest.mark.parametrize("policy", ["os", "group", "strict"])
-def test_a_killed_writer_loses_nothing_that_was_acknowledged(policy: str, tmp_path: Path) -> None:
+def test_a_killed_writer_loses_no_acknowledged_record(policy: str, tmp_path: Path) -> None:
     promises = kill_often(tmp_path / "data", policy, kills=10, seed=1)
     assert promises.acks > 100
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["os", "group", "strict"])
-def test_a_hundred_kills_lose_nothing_that_was_acknowledged(policy: str, tmp_path: Path) -> None:
+def test_a_hundred_kills_lose_no_acknowledged_record(policy: str, tmp_path: Path) -> None:
     promises = kill_often(tmp_path / "data", policy, kills=110, seed=1_000)
     assert promises.acks > 1_000

@@ -1,7 +1,7 @@
 """One file of a log directory is damaged, in every way that `damages` knows, after a clean stop and
-after a crash. The outcome is one of: repaired or rebuilt (all that was flushed is served as it was
-written), or refused with an error that says what is wrong and with every byte still there. Never:
-something else is served, promised records are silently missing, or an unforeseen error.
+after a crash. The log is either repaired or rebuilt (all flushed records are served unchanged), or
+refused with an error that names the damage, with every byte kept. Never acceptable: other records
+are served, promised records are silently missing, or an unforeseen error is raised.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ from moldau.testing.simulated_disk import SimulatedDisk
 
 SETUP = Setup("group", small_log(internal_segment_bytes=1_200))
 PARTITION = f"{ROOT}/t-0"
-# Transactions that end well and badly, three epochs, five segments, a start in the middle.
+# Committed and aborted transactions, three epochs, five segments, a log start in the middle.
 HISTORY = (
     "append in transaction", "append idempotent", "abort", "append", "append in transaction",
     "epoch", "append idempotent", "append", "abort", "roll", "append idempotent", "checkpoint",
@@ -43,7 +43,7 @@ UNFLUSHED = ("append", "append idempotent", "append")
 
 
 class Start(NamedTuple):
-    """A directory at rest, with what it owes."""
+    """A directory at rest, with the records that it must serve."""
 
     disk: SimulatedDisk
     state: State
@@ -79,15 +79,15 @@ def committed_offsets(log: Log) -> Iterator[int]:
     offset = log.log_start_offset
     while offset < log.last_stable_offset:
         result = log.read(offset, 1, isolation=Isolation.COMMITTED)
-        told = [(a.producer_id, a.first_offset) for a in result.aborted or ()]
+        aborted = [(a.producer_id, a.first_offset) for a in result.aborted or ()]
         batches = iterate_batches(result.records)
-        yield from (b.base_offset for b in committed_batches(batches, told))
+        yield from (b.base_offset for b in committed_batches(batches, aborted))
         assert result.next_offset > offset
         offset = result.next_offset
 
 
 def outcome(start: Start, damage: Damage) -> str:
-    """Raises AssertionError if it is none of the good ones."""
+    """Returns the outcome. Raises AssertionError if it is not an acceptable one."""
     disk = start.disk.fork()
     path = Path(damage.path)
     if damage.content is None:
@@ -106,7 +106,7 @@ def outcome(start: Start, damage: Damage) -> str:
 
 
 def check_clear(error: Exception, path: str, outcome: str) -> str:
-    """The error says where it is."""
+    """The error names the damaged path."""
     assert isinstance(error, MoldauError)
     assert path in str(error)
     return outcome
@@ -124,14 +124,16 @@ def judged(node: Node, start: Start, damage: Damage, before: dict[str, bytes]) -
     except DirectoryOfflineError:
         raise
     except KafkaError as error:
-        assert error.code is ErrorCode.CORRUPT_MESSAGE  # noqa: PT017 - the rest is looked at
+        assert error.code is ErrorCode.CORRUPT_MESSAGE  # noqa: PT017 - the rest is checked
         check_serves_the_rest(node, start, damage)
         return "served around it"
     return "right"
 
 
 def check_serves_the_rest(node: Node, start: Start, damage: Damage) -> None:
-    """All batches that are still whole in their files; and the log takes more at its end."""
+    """All batches that are whole in their files are served; and the log accepts appends
+    at its end.
+    """
     log = node.log
     found = checks.served_around(log)
     known = set(start.state.batches)
@@ -150,7 +152,7 @@ def check_serves_the_rest(node: Node, start: Start, damage: Damage) -> None:
 
 
 def check_refused(node: Node, start: Start, before: dict[str, bytes], damage: Damage) -> None:
-    """A clear error, again and again; nothing lost; and the owner can go on with the sound part."""
+    """A clear error, repeatedly; nothing lost; and the owner can continue with the sound part."""
     for _ in range(2):
         with pytest.raises(KafkaError) as raised:
             node.log.read(node.log.log_start_offset, 1)
@@ -168,7 +170,7 @@ def check_refused(node: Node, start: Start, before: dict[str, bytes], damage: Da
 
 
 def is_excused(batch: Stored, known: set[Stored], damage: Damage) -> bool:
-    """Only offset or epoch differ, which no checksum covers, and nothing else could tell."""
+    """Only offset or epoch differ, which no checksum covers and nothing else could reveal."""
     return damage.is_hidden and batch.content[16:] in {other.content[16:] for other in known}
 
 
@@ -177,11 +179,11 @@ def check_serves(node: Node, start: Start, damage: Damage) -> None:
     found = checks.served(log)
     owed = checks.promised_by(start.state, start.flushed)
     if damage.is_hidden:
-        # Kafka's format has no means to tell: all that can be held to is what is inside of batches.
+        # Kafka's format cannot show the damage: only the content of the batches can be checked.
         known = {b.content[16:] for b in start.state.batches}
         assert {b.content[16:] for b in found} <= known
         return
-    # Without its checkpoint the start falls back; it never goes forward.
+    # Without its checkpoint the log start falls back; it never moves forward.
     assert log.log_start_offset <= start.state.log_start
     checks.check_is_piece_of(found, [start.state.batches])
     checks.check_holds(found, owed)
@@ -189,7 +191,7 @@ def check_serves(node: Node, start: Start, damage: Damage) -> None:
     seen = [o for o in committed_offsets(log) if start.state.log_start <= o < start.flushed]
     wanted = [o for o in start.committed if o >= start.state.log_start]
     assert seen[: len(wanted)] == wanted
-    # Epochs behind the start are gone; a start that fell back does not bring them back.
+    # Epochs before the start are gone; a start that fell back does not restore them.
     checks.check_epochs(log, [b for b in found if b.base_offset >= start.state.log_start])
     checks.check_producers(log, found, is_whole=False)
     checks.check_reads(log, found)
@@ -207,9 +209,9 @@ def sweep(stop: str, kind: str, every: int) -> Counter[str]:
         if start.older.get(path, content) != content:
             found.append(Damage(path, "older version", start.older[path]))
         if path != last_log:
-            found = [seen_by_the_next_segment(damage) for damage in found]
+            found = [detected_by_the_next_segment(damage) for damage in found]
         if stop == "clean":
-            found = [seen_by_the_inventory(damage) for damage in found]
+            found = [detected_by_the_manifest(damage) for damage in found]
         for damage in found[::every]:
             try:
                 outcomes[outcome(start, damage)] += 1
@@ -221,14 +223,14 @@ def sweep(stop: str, kind: str, every: int) -> Counter[str]:
     return outcomes
 
 
-def seen_by_the_next_segment(damage: Damage) -> Damage:
-    """No batch reaches the offset that it begins with."""
+def detected_by_the_next_segment(damage: Damage) -> Damage:
+    """No batch reaches the offset at which the next segment begins."""
     return damage._replace(is_hidden=False) if "base offset" in damage.name else damage
 
 
-def seen_by_the_inventory(damage: Damage) -> Damage:
-    """After a clean stop there is a second opinion on segments, beyond Kafka's formats. Offsets and
-    epochs in batch headers stay outside of every checksum.
+def detected_by_the_manifest(damage: Damage) -> Damage:
+    """After a clean stop the manifest also vouches for segments, beyond Kafka's formats. Checksums
+    cover neither offsets nor epochs in batch headers.
     """
     outside = any(field in damage.name for field in OUTSIDE_THE_CHECKSUM)
     if damage.path.endswith((".log", ".txnindex")) and not outside:
@@ -255,7 +257,7 @@ LEFT_BY_A_CLEAN_STOP = frozenset({".kafka_cleanshutdown", "moldau-inventory"})
 @pytest.mark.parametrize("stop", ["clean", "crash"])
 @pytest.mark.parametrize("kind", [*SEGMENT_FILES, *SMALL_FILES])
 def test_a_single_damage_makes_no_log_serve_something_else(kind: str, stop: str) -> None:
-    """Every seventh of them; all in the slow suite."""
+    """Every seventh damage; the slow suite runs all."""
     outcomes = sweep(stop, kind, every=7)
     assert outcomes or (kind in LEFT_BY_A_CLEAN_STOP and stop == "crash")
 

@@ -1,5 +1,5 @@
-"""Generated work on one log, with a model of what the log must hold afterwards. The model never
-asks the log: it keeps the bytes that were handed over, with the offsets that were answered.
+"""Generated work on one log, with a model of the expected content. The model never reads the log:
+it keeps the bytes that were appended, with the offsets that were returned.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -38,7 +38,7 @@ PLAIN, IDEMPOTENT, TRANSACTIONAL = -1, 100, 200
 
 
 class Stored(NamedTuple):
-    """One batch as it lies in the log."""
+    """One batch as it is in the log."""
 
     base_offset: int
     last_offset: int
@@ -52,8 +52,8 @@ def stored(content: bytes) -> Stored:
 
 @dataclass(frozen=True)
 class State:
-    """`batches` are all of the current history, also those behind `log_start`: a crash may bring
-    deleted segments back. Nothing below `durable_start` may come back.
+    """`batches` are all of the current history, also those before `log_start`: a crash may restore
+    deleted segments. Nothing below `durable_start` may come back.
     """
 
     batches: tuple[Stored, ...] = ()
@@ -80,7 +80,7 @@ class State:
 
 @dataclass
 class Step:
-    """One operation that was done: the states around it; a crash during it may leave either."""
+    """One operation, with the states before and after it; a crash during it may leave either."""
 
     name: str
     before: State
@@ -93,8 +93,9 @@ class Step:
 
 @dataclass
 class Workload:
-    """Does operations on a node. `steps` grows before an operation starts, so that whoever watches
-    the disk during it knows which one it is."""
+    """Runs operations on a node. `steps` grows before an operation starts, so that a listener on
+    the disk knows which operation is running.
+    """
 
     filesystem: FileSystem
     setup: Setup
@@ -118,7 +119,7 @@ class Workload:
         try:
             OPERATIONS[name](self, step)
         except MoldauError:
-            # Half done: what it has deleted already is not owed any more.
+            # Half done: records that it has already deleted are no longer promised.
             start = max(step.after.log_start, self.node.log.log_start_offset)
             step.after = replace(step.after, log_start=start)
             raise
@@ -152,14 +153,14 @@ class Workload:
         )
 
     def next_sequence(self, producer_id: int) -> int:
-        """As Kafka, a log that knows nothing of a producer but a marker wants it to start over."""
+        """As in Kafka: a log that knows only a marker of a producer expects sequence 0 from it."""
         entry = self.node.log.producers.entry(producer_id)
         if entry is not None and not entry.batches:
             return 0
         return self.state.next_sequence(producer_id)
 
     def put(self, step: Step, content: bytes, origin: AppendOrigin = AppendOrigin.CLIENT) -> None:
-        """As the leader. What the log will hold is known before it is written."""
+        """Appends as the leader. The expected content is known before the write."""
         end, epoch = self.state.log_end, self.state.leader_epoch
         expected = bytearray(content)
         expected[:8] = end.to_bytes(8, "big")
@@ -198,8 +199,8 @@ class Workload:
         self.put(step, marker, AppendOrigin.COORDINATOR)
 
     def replicate(self, step: Step) -> None:
-        """As a follower: two batches in one write, with gaps if compaction left them at the leader.
-        Without compaction there are none, and recovery counts on that.
+        """Appends as a follower: two batches in one write, with gaps if compaction left them at the
+        leader. Without compaction there are none, and recovery relies on that.
         """
         gap_max = 2 if self.setup.config.compacts else 1
         first = self.state.log_end + self.rng.randrange(gap_max)
@@ -214,7 +215,7 @@ class Workload:
         assert self.node.log.append_as_follower(joined, self.state.leader_epoch, self.now_ms)
         self.appended(step.in_flight)
 
-    # Everything else
+    # All other operations
 
     def truncate(self, step: Step) -> None:
         low = min(self.state.log_start, self.state.log_end)
@@ -226,7 +227,7 @@ class Workload:
 
     def _truncate(self, step: Step, offset: int) -> None:
         kept = tuple(b for b in self.state.batches if b.last_offset < offset)
-        # What the step may leave is known before it starts: see `Step.candidates`.
+        # The possible outcomes of the step are known before it starts: see `Step.candidates`.
         end = kept[-1].last_offset + 1 if kept else 0
         step.after = replace(
             self.state, batches=kept, durable_start=min(self.state.durable_start, end)
@@ -276,7 +277,7 @@ class Workload:
         try:
             self.node.cleaner.compact(self.node.log, self.now_ms)
         except MoldauError:
-            # What it has written so far may be found instead of what it was made from.
+            # The segments written so far may be found instead of those they were made from.
             step.in_flight = tuple(self._written_batches())
             raise
         below = [b for b in self.state.batches if b.last_offset < self.state.log_start]

@@ -1,4 +1,4 @@
-"""An inspection tells the truth about healthy files and survives any bytes."""
+"""An inspection reports healthy files correctly and survives any bytes."""
 
 import hashlib
 import os
@@ -53,7 +53,7 @@ def dirty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpack("dirty", tmp_path_factory.mktemp("dirty"))
 
 
-# What Apache Kafka wrote
+# Files of Apache Kafka
 
 
 @pytest.mark.parametrize("which", ["clean", "dirty"])
@@ -61,7 +61,7 @@ def test_apaches_directories_have_no_problem(which: str, clean: Path, dirty: Pat
     assert problems_of(clean if which == "clean" else dirty, DEEP) == []
 
 
-def test_a_directory_says_whether_it_was_stopped_cleanly(clean: Path, dirty: Path) -> None:
+def test_a_directory_shows_whether_it_was_stopped_cleanly(clean: Path, dirty: Path) -> None:
     assert remarks_of(clean) == []
     (remark,) = remarks_of(dirty)
     assert "no clean-shutdown marker" in remark.what
@@ -112,14 +112,14 @@ def test_checkpoints_and_epochs_are_listed(clean: Path) -> None:
     assert PropertyFound("brokerEpoch", 204) in inspect(clean / ".kafka_cleanshutdown")
 
 
-def test_zeros_allocated_ahead_are_remarked_and_not_a_problem(dirty: Path) -> None:
+def test_zeros_allocated_ahead_are_a_remark_and_not_a_problem(dirty: Path) -> None:
     index = dirty / "idempotent-0" / "00000000000000000400.index"
     found = inspect(index)
     assert [type(item) for item in found[1:3]] == [OffsetIndexEntryFound, Remark]
     assert index.stat().st_size == 1024 * 1024
 
 
-def test_a_deleted_segments_index_is_held_against_the_deleted_log(dirty: Path) -> None:
+def test_a_deleted_segments_index_is_checked_against_the_deleted_log(dirty: Path) -> None:
     folder = dirty / "compacted-0"
     start, entry, *_ = inspect(folder / "00000000000000000050.timeindex.deleted")
     assert isinstance(start, FileStart)
@@ -128,7 +128,7 @@ def test_a_deleted_segments_index_is_held_against_the_deleted_log(dirty: Path) -
     assert problems_of(folder / "00000000000000000050.timeindex.deleted") == []
 
 
-def test_internal_topics_are_decoded_by_their_directorys_name(clean: Path) -> None:
+def test_internal_topics_are_decoded_by_the_name_of_their_directory(clean: Path) -> None:
     found = {
         item.decoded_key.name
         for item in inspect(clean / "__consumer_offsets-0", DEEP)
@@ -137,7 +137,7 @@ def test_internal_topics_are_decoded_by_their_directorys_name(clean: Path) -> No
     assert {"OffsetCommitKey", "GroupMetadataKey", "ConsumerGroupMetadataKey", "COMMIT"} <= found
 
 
-def test_a_chosen_decoding_wins_over_the_directorys_name(clean: Path, tmp_path: Path) -> None:
+def test_a_chosen_decoding_overrides_the_name_of_the_directory(clean: Path, tmp_path: Path) -> None:
     path = tmp_path / LOG_NAME
     shutil.copy(clean / "__transaction_state-0" / LOG_NAME, path)
     chosen = InspectionOptions(records=True, decoding=Decoding.TRANSACTIONS)
@@ -151,7 +151,7 @@ def test_a_chosen_decoding_wins_over_the_directorys_name(clean: Path, tmp_path: 
     assert "unknown metadata frame version" in problems_of(path, wrong)[0].what
 
 
-def test_secrets_stay_hidden_unless_asked_for(clean: Path) -> None:
+def test_secrets_stay_hidden_unless_requested(clean: Path) -> None:
     def stored_keys(options: InspectionOptions) -> set[str]:
         return {
             item.decoded_value.fields["storedKey"]
@@ -190,7 +190,7 @@ def test_a_huge_damaged_file_takes_little_memory(tmp_path: Path) -> None:
     log = tmp_path / LOG_NAME
     size_bytes = 192 * 1024 * 1024
     with log.open("wb") as file:
-        # A header that claims the whole file, and then nothing but zeros.
+        # A header that claims the whole file, followed by zeros only.
         file.write(struct.pack(">qiibIhi", 0, size_bytes - 12, 0, 2, 7, 0, 0) + bytes(34))
         file.truncate(size_bytes)
     tracemalloc.start()
@@ -235,7 +235,7 @@ def test_no_bytes_make_an_inspection_fail(name: str, content: bytes, records: bo
     topic=st.sampled_from(["__consumer_offsets", "__transaction_state", "__cluster_metadata"]),
 )
 def test_no_records_make_a_decoding_fail(clean: Path, place: int, noise: bytes, topic: str) -> None:
-    """Batches with a right checksum around damaged records of an internal topic."""
+    """Batches with a valid checksum around damaged records of an internal topic."""
     content = bytearray((clean / "__consumer_offsets-0" / LOG_NAME).read_bytes())
     content[place : place + len(noise)] = noise
     position = 0

@@ -1,4 +1,4 @@
-"""An inspection finds damage, says where it is, and still shows what is behind it."""
+"""An inspection finds damage, locates it, and still shows everything after it."""
 
 import shutil
 import struct
@@ -58,7 +58,7 @@ def flips(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def test_every_changed_byte_of_a_log_is_found(copy_of: Copier) -> None:
-    """Except where nothing vouches for a byte: leader epochs, and the last batch's base offset."""
+    """Except for bytes that no check covers: leader epochs, and the last batch's base offset."""
     log = copy_of("txns-0") / LOG_NAME
     content = log.read_bytes()
     starts = [batch.position for batch in batches_of(log)]
@@ -91,7 +91,7 @@ def test_damage_in_the_middle_does_not_hide_what_follows(copy_of: Copier) -> Non
     content = bytearray(log.read_bytes())
     whole = batches_of(log)
     second, third = whole[1], whole[2]
-    # The length: nobody can know where the next batch begins, except by looking for it.
+    # Only a search can find the next batch after a wrong length.
     content[second.position + 8 : second.position + 12] = struct.pack(">i", 1_000_000)
     log.write_bytes(content)
     (problem,) = problems_of(log)
@@ -122,7 +122,7 @@ def test_zeros_at_the_end_are_a_torn_tail(copy_of: Copier) -> None:
     assert "truncates them" in problem.remedy
 
 
-def test_old_message_formats_are_named(tmp_path: Path) -> None:
+def test_old_message_formats_are_reported(tmp_path: Path) -> None:
     log = tmp_path / LOG_NAME
     log.write_bytes(struct.pack(">qiIbb", 0, 100, 7, 1, 0) + bytes(100))
     (problem,) = problems_of(log)
@@ -133,7 +133,7 @@ def test_records_that_a_producer_wrote_badly_are_a_problem(tmp_path: Path) -> No
     record = Record(0, 1, b"k", b"v", ())
     log = tmp_path / LOG_NAME
     content = bytearray(build_batch([record]))
-    # The record's length lies, under a checksum that fits.
+    # The record's length is wrong, under a matching checksum.
     content[HEADER_BYTES] += 40
     log.write_bytes(with_crc(content))
     assert problems_of(log) == []
@@ -161,7 +161,7 @@ def test_segments_that_overlap_are_a_problem(copy_of: Copier) -> None:
 
 
 @pytest.mark.parametrize("segment", [0, 200, 400])
-def test_an_offset_index_is_held_against_its_log(copy_of: Copier, segment: int) -> None:
+def test_an_offset_index_is_checked_against_its_log(copy_of: Copier, segment: int) -> None:
     """A changed byte is found, or the entry still leads to the batch with its offset."""
     index = copy_of("idempotent-0") / f"{segment:020d}.index"
     content = index.read_bytes()
@@ -179,7 +179,7 @@ def test_an_offset_index_is_held_against_its_log(copy_of: Copier, segment: int) 
                     assert batch.base_offset <= entry.offset <= batch.last_offset
 
 
-def test_a_time_index_is_held_against_its_log(copy_of: Copier) -> None:
+def test_a_time_index_is_checked_against_its_log(copy_of: Copier) -> None:
     index = copy_of("idempotent-0") / "00000000000000000000.timeindex"
     content = index.read_bytes()
     for place, damaged in flips(content):
@@ -190,12 +190,12 @@ def test_a_time_index_is_held_against_its_log(copy_of: Copier) -> None:
         assert problems_of(index), place
 
 
-def test_a_transaction_index_is_held_against_its_log(copy_of: Copier) -> None:
+def test_a_transaction_index_is_checked_against_its_log(copy_of: Copier) -> None:
     index = copy_of("txns-0") / "00000000000000000000.txnindex"
     content = index.read_bytes()
     for place, damaged in flips(content):
         if place % 34 >= 26:
-            # The last stable offset at that time; nothing else remembers it.
+            # The last stable offset at that time; no other file records it.
             continue
         index.write_bytes(damaged)
         assert problems_of(index), place
@@ -274,14 +274,14 @@ def test_a_log_that_ends_before_its_recovery_point_has_lost_records(
     assert any("was flushed up to 43, but its log ends at" in problem.what for problem in found)
 
 
-def test_what_a_broker_noted_about_damage_is_a_problem(copy_of: Copier) -> None:
+def test_a_brokers_note_of_damage_is_a_problem(copy_of: Copier) -> None:
     folder = copy_of("codecs-0")
     (folder / "damage-found").write_text("the checksum at 7 does not match")
     (problem,) = problems_of(folder)
     assert "the checksum at 7 does not match" in problem.what
 
 
-def test_a_stranger_is_remarked_and_not_read(tmp_path: Path) -> None:
+def test_an_unknown_file_is_a_remark_and_not_read(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     start, remark, end = inspect(tmp_path / "notes.txt")
     assert isinstance(start, FileStart)

@@ -1,5 +1,5 @@
 """One bit of a batch's base offset is flipped, which no checksum covers. The order of the batches
-and the place of their segment tell: it is damage like any other, and costs that batch alone.
+and the range of their segment reveal it: it is damage like any other, and affects that batch alone.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def read_waiting(log: Log, offset: int, max_bytes: int) -> ReadResult:
 
 
 def read_cold(log: Log, offset: int, max_bytes: int) -> ReadResult:
-    """As a fetch does that must not wait for the disk."""
+    """As a fetch that must not wait for the disk."""
     reads = CachedReads(ReadBuffers())
     reads.next_log(max_bytes)
     for _ in range(ATTEMPTS_MAX):
@@ -50,11 +50,11 @@ def read_cold(log: Log, offset: int, max_bytes: int) -> ReadResult:
             return log.take(found, reads)
         except NotCachedError as cold:
             log.adopt(cold.load())
-    raise AssertionError("there was always something else to be read first")
+    raise AssertionError("the read never completed")
 
 
 class ThreeSegments:
-    """A log that was closed, with twenty batches in each segment or so."""
+    """A closed log with about twenty batches in each segment."""
 
     def __init__(self, place: int = 1) -> None:
         self.disk = SimulatedDisk()
@@ -65,13 +65,13 @@ class ThreeSegments:
         assert len(self.one.log.segments) == 3
         self.path = segment.path()
         self.batches = list(segment.walk())
-        self.told: list[DamageFound] = []
-        self.one.directory.on_damage = self.told.append
+        self.reports: list[DamageFound] = []
+        self.one.directory.on_damage = self.reports.append
         self.one.log.close()
         self.files = self.disk.files()
 
     def flip(self, which: int, bit: int) -> int:
-        """In the base offset of a batch of the segment; what it was."""
+        """Flips a bit in the base offset of a batch of the segment. Returns the original offset."""
         for path, content in self.files.items():
             self.disk.plant(Path(path), content)
         damaged = bytearray(self.files[str(self.path)])
@@ -81,13 +81,13 @@ class ThreeSegments:
 
     def open(self, checkpointed: Checkpointed = ALL_FLUSHED, *, is_clean: bool) -> Log:
         self.one.log.abandon()
-        self.told.clear()
+        self.reports.clear()
         self.disk.remove(self.one.file(DAMAGE_FILE_NAME))
         return self.one.open(checkpointed, is_clean=is_clean)
 
 
 def served(log: Log, read: Read, max_bytes: int) -> list[int]:
-    """The offsets that a reader gets who passes what is damaged. All are those of their records."""
+    """The offsets that a reader that skips damage gets. All are those of their records."""
     found: list[int] = []
     offset = 0
     while offset < log.log_end_offset:
@@ -101,7 +101,7 @@ def served(log: Log, read: Read, max_bytes: int) -> list[int]:
             for record in batch.records():
                 assert record.value == VALUE + b"%d" % record.offset
                 found.append(record.offset)
-        assert result.next_offset > offset, "a reader would wait there for ever"
+        assert result.next_offset > offset, "a reader would wait there forever"
         offset = result.next_offset
     return found
 
@@ -109,18 +109,18 @@ def served(log: Log, read: Read, max_bytes: int) -> list[int]:
 @pytest.mark.parametrize("max_bytes", [ONE_BATCH, WHOLE_SEGMENT])
 @pytest.mark.parametrize("read", [read_waiting, read_cold])
 @pytest.mark.parametrize("which", [0, 11, -2, -1])
-def test_a_flipped_offset_costs_its_batch_alone(which: int, read: Read, max_bytes: int) -> None:
+def test_a_flipped_offset_affects_its_batch_alone(which: int, read: Read, max_bytes: int) -> None:
     log = ThreeSegments()
     for bit in range(OFFSET_BITS):
         lost = log.flip(which, bit)
         opened = log.open(is_clean=True)
         assert served(opened, read, max_bytes) == [n for n in range(COUNT) if n != lost], bit
-        assert [(each.first_offset, each.next_offset) for each in log.told] == [(lost, lost + 1)]
+        assert [(each.first_offset, each.next_offset) for each in log.reports] == [(lost, lost + 1)]
 
 
 @pytest.mark.parametrize("which", [0, 11, -1])
-def test_a_reader_who_begins_behind_a_flipped_offset_is_served(which: int) -> None:
-    """Also where the flipped offset claims to be."""
+def test_a_reader_that_begins_after_a_flipped_offset_is_served(which: int) -> None:
+    """Also at the offset that the flipped header claims."""
     log = ThreeSegments()
     for bit in range(OFFSET_BITS):
         lost = log.flip(which, bit)
@@ -132,8 +132,8 @@ def test_a_reader_who_begins_behind_a_flipped_offset_is_served(which: int) -> No
 
 
 @pytest.mark.parametrize(("place", "which"), [(1, 0), (1, 11), (1, -1), (2, 0), (2, 5), (2, -2)])
-def test_a_recovery_cuts_nothing_that_was_promised(place: int, which: int) -> None:
-    """Also where an offset has leapt beyond all that was promised."""
+def test_a_recovery_cuts_no_promised_records(place: int, which: int) -> None:
+    """Also where an offset is now beyond all promised offsets."""
     log = ThreeSegments(place)
     log.one.flush_policy = "group"
     for bit in range(OFFSET_BITS):
@@ -141,7 +141,7 @@ def test_a_recovery_cuts_nothing_that_was_promised(place: int, which: int) -> No
         opened = log.open(Checkpointed(high_watermark=COUNT), is_clean=False)
         assert opened.log_end_offset == COUNT, bit
         assert served(opened, read_waiting, ONE_BATCH) == [n for n in range(COUNT) if n != lost]
-        assert [(each.first_offset, each.next_offset) for each in log.told] == [(lost, lost + 1)]
+        assert [(each.first_offset, each.next_offset) for each in log.reports] == [(lost, lost + 1)]
 
 
 @pytest.mark.parametrize("which", [0, 11, -1])
@@ -151,11 +151,11 @@ def test_a_scrub_finds_flipped_offsets(which: int) -> None:
         lost = log.flip(which, bit)
         with pytest.raises(KafkaError, match="offsets"):
             list(scrub(log.open(is_clean=True)))
-        assert [each.first_offset for each in log.told] == [lost]
+        assert [each.first_offset for each in log.reports] == [lost]
 
 
-def test_a_batch_inside_of_one_with_a_flipped_offset_is_not_served() -> None:
-    """Records may hold anything, also batches."""
+def test_a_batch_inside_one_with_a_flipped_offset_is_not_served() -> None:
+    """Records may contain anything, including batches."""
     one = OneLog(Path("/data"), LogConfig(), filesystem=SimulatedDisk())
     inner = records_batch([b"inner"], BatchOptions(base_offset=2))
     one.append(b"first")

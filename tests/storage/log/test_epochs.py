@@ -1,4 +1,4 @@
-"""Leader epochs: what a follower needs to find where two logs parted."""
+"""Leader epochs: with them a follower finds where two logs diverged."""
 
 from pathlib import Path
 
@@ -97,7 +97,7 @@ def test_end_offsets_follow_kip_101_and_279() -> None:
     assert end_of(cache, 3) == (2, 20), "an unknown epoch is answered with the one before it"
     assert end_of(cache, 5) == (4, 50)
     assert end_of(cache, 1) == (1, 10), "older than everything: continue at our start"
-    assert end_of(cache, 8) == (-1, -1), "newer than everything: we cannot know"
+    assert end_of(cache, 8) == (-1, -1), "newer than everything: the answer is unknown"
     assert end_of(cache, -1) == (-1, -1)
     assert end_of(cache_of(), 0) == (-1, -1)
 
@@ -153,7 +153,7 @@ def test_truncating_the_start_moves_the_covering_epoch(
     assert cache.entries == left
 
 
-def test_truncation_reaches_the_disk_with_the_next_flush_only() -> None:
+def test_truncation_is_durable_with_the_next_flush_only() -> None:
     disk = new_disk()
     cache = LeaderEpochCache(disk, PATH)
     cache.assign(LeaderEpoch(1), Offset(0))
@@ -170,7 +170,7 @@ def test_truncation_reaches_the_disk_with_the_next_flush_only() -> None:
     assert disk.files()[str(PATH)] == b"0\n0\n"
 
 
-def test_what_a_recovery_must_find_again_begins_with_the_first_epoch_that_is_not_written() -> None:
+def test_a_recovery_must_scan_from_the_first_unwritten_epoch() -> None:
     cache = cache_of((1, 5), (2, 10), (3, 20))
     assert cache.unwritten_from == 5
     cache.flush()
@@ -184,7 +184,7 @@ def test_what_a_recovery_must_find_again_begins_with_the_first_epoch_that_is_not
     assert cache.unwritten_from is None
     cache.truncate_from_end(Offset(15))
     cache.assign(LeaderEpoch(3), Offset(17))
-    assert cache.unwritten_from == 17, "the file has it elsewhere"
+    assert cache.unwritten_from == 17, "the file has another start for it"
     cache.flush()
     assert cache.unwritten_from is None
 
@@ -235,7 +235,7 @@ def test_a_damaged_file_is_refused_or_is_itself_well_formed() -> None:
         assert disk.files()[str(PATH)] == damaged
 
 
-def test_no_cut_file_is_believed() -> None:
+def test_a_truncated_file_is_refused() -> None:
     for damaged in cuts(b"0\n3\n1 0\n12 345\n13 6789\n"):
         disk = new_disk()
         disk.plant(PATH, damaged)

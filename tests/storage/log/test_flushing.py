@@ -1,4 +1,4 @@
-"""Flushing: what each policy promises, and what a power cut leaves of it."""
+"""Flushing: the promise of each policy, and what remains after a power failure."""
 
 import errno
 import os
@@ -26,7 +26,7 @@ def make(policy: str, config: LogConfig = SMALL_SEGMENTS) -> tuple[SimulatedDisk
 
 
 def survivors(disk: SimulatedDisk, promised: int) -> list[bytes | None]:
-    """After a power cut that lost everything that was not synced."""
+    """The values after a power failure that lost everything unsynced."""
     again = OneLog(Path("/logs"), SMALL_SEGMENTS, filesystem=disk.after_crash(lambda _: False))
     again.reopen(is_clean=False, recovery_point=promised)
     assert again.log.damage is None
@@ -45,7 +45,7 @@ def test_strict_has_every_batch_on_the_disk_when_the_append_returns() -> None:
         assert len(survivors(disk, number + 1)) == number + 1
 
 
-def test_os_counts_what_is_written_and_syncs_nothing_by_itself() -> None:
+def test_os_counts_written_records_and_does_not_sync_on_its_own() -> None:
     disk, one = make("os", LogConfig())
     one.append(b"epochs are synced")
     before = syncs(disk)
@@ -66,7 +66,7 @@ def test_os_syncs_sealed_segments_in_the_background() -> None:
     assert len(survivors(disk, sealed_end)) == sealed_end
 
 
-def test_group_counts_what_is_flushed_and_one_round_covers_all_appends() -> None:
+def test_group_counts_flushed_records_and_one_round_covers_all_appends() -> None:
     disk, one = make("group")
     assert one.flusher is not None
     one.append(b"first")
@@ -140,10 +140,10 @@ def test_a_failed_sync_is_final() -> None:
         one.append(b"x")
     with pytest.raises(DirectoryOfflineError):
         one.log.flush()
-    assert one.log.flushed_offset == 0, "nobody asks that disk again"
+    assert one.log.flushed_offset == 0, "the failed disk is not used again"
 
 
-def test_a_flush_that_had_no_descriptor_is_done_by_the_next(
+def test_a_flush_without_a_descriptor_is_done_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flusher = GroupFlusher()
@@ -164,7 +164,7 @@ def test_a_flush_that_had_no_descriptor_is_done_by_the_next(
     assert one.log.flushed_offset == 0
     assert one.log.directory.is_online
     assert flusher.has_work
-    # As long as there is none it does not try for ever.
+    # While none is free, a round ends instead of retrying forever.
     flusher.run_round()
     assert flusher.has_work
     for refused in (True, True, False):
@@ -200,7 +200,7 @@ def test_flush_messages_forces_a_flush() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_transactions_that_were_flushed_are_known_after_a_power_cut(seed: int) -> None:
+def test_transactions_that_were_flushed_survive_a_power_failure(seed: int) -> None:
     disk, one = make("strict")
     for number in range(20):
         one.append_transactional(number % 3, number // 3, b"x" * 120)

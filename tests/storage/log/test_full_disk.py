@@ -1,5 +1,5 @@
-"""A disk that is full for a while: what needs room is refused, everything else goes on, and with
-room again nothing is missing.
+"""A disk that is full for a while: operations that need space are refused, all others work, and
+with space again nothing is missing.
 """
 
 import errno
@@ -26,12 +26,12 @@ CONFIG = LogConfig(internal_segment_bytes=4_096, index_interval_bytes=0, retenti
 
 
 class FullDisk(DiskFileSystem):
-    """Has no room for anything new while `is_full`; removing and renaming work."""
+    """Refuses all new content while `is_full`; removing and renaming work."""
 
     def __init__(self) -> None:
         self.is_full = False
         self.files_left: int | None = None
-        """New files until it is."""
+        """Number of files that may still be created before it is full."""
 
     def open(self, path: Path, *, create: bool = False) -> DiskFile:
         if create and not path.exists():
@@ -96,7 +96,7 @@ def logs(tmp_path: Path, disk: FullDisk) -> Logs:
     return logs
 
 
-def test_what_needs_room_is_refused_and_the_directory_stays_online(
+def test_operations_that_need_space_are_refused_and_the_directory_stays_online(
     logs: Logs, disk: FullDisk
 ) -> None:
     log = logs.by_partition[A]
@@ -118,12 +118,12 @@ def test_what_needs_room_is_refused_and_the_directory_stays_online(
     assert len(values_of(log)) == 60
 
 
-def test_records_and_topics_can_be_deleted_to_make_room(
+def test_records_and_topics_can_be_deleted_to_free_space(
     tmp_path: Path, logs: Logs, disk: FullDisk
 ) -> None:
     disk.is_full = True
     log = logs.by_partition[A]
-    # All are too old, and there is no room for a new one.
+    # All segments are too old, and there is no space for a new one.
     before = len(log.segments)
     assert delete_old_segments(log, now_ms=10**6) == before - 1
     logs.delete(B, Uuid(b"u" * 16), now_ms=0)
@@ -137,7 +137,7 @@ def test_records_and_topics_can_be_deleted_to_make_room(
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
-def test_with_room_again_nothing_is_missing(
+def test_with_space_again_nothing_is_missing(
     tmp_path: Path, logs: Logs, disk: FullDisk, *, is_clean: bool
 ) -> None:
     log = logs.by_partition[A]
@@ -168,7 +168,7 @@ def test_with_room_again_nothing_is_missing(
     assert again.epochs.entries == log.epochs.entries
 
 
-def test_a_stop_on_a_full_disk_is_no_clean_one_and_the_next_start_works(
+def test_a_stop_on_a_full_disk_is_not_clean_but_the_next_start_works(
     tmp_path: Path, logs: Logs, disk: FullDisk
 ) -> None:
     disk.is_full = True
@@ -181,7 +181,7 @@ def test_a_stop_on_a_full_disk_is_no_clean_one_and_the_next_start_works(
     assert len(values_of(again.by_partition[A])) == 60
 
 
-def test_an_epoch_that_found_no_room_holds_back_the_recovery_point(
+def test_an_epoch_without_space_holds_back_the_recovery_point(
     tmp_path: Path, logs: Logs, disk: FullDisk
 ) -> None:
     log = logs.by_partition[A]
@@ -204,7 +204,7 @@ def test_an_epoch_that_found_no_room_holds_back_the_recovery_point(
 
 
 @pytest.mark.parametrize("files_left", [0, 1, 2])
-def test_what_a_full_disk_left_of_a_new_log_is_not_in_the_way_of_the_next_topic(
+def test_remains_of_a_new_log_on_a_full_disk_do_not_block_the_next_topic(
     logs: Logs, disk: FullDisk, files_left: int
 ) -> None:
     made = TopicPartition("c", 0)

@@ -1,5 +1,5 @@
-"""Two things at once: a flush, a scrub or a reader in the middle while the log is cut, moved,
-deleted or found damaged. Nobody else is harmed, and the directory stays online.
+"""Concurrent operations: a flush, a scrub or a read is in progress while the log is truncated,
+moved, deleted or found damaged. Other logs are unaffected, and the directory stays online.
 """
 
 import shutil
@@ -52,7 +52,7 @@ def fill(log: Log, count: int = 60) -> None:
 
 
 def damage_and_meet_it(log: Log) -> None:
-    """A reader finds a batch of a sealed segment broken."""
+    """A reader finds a damaged batch in a sealed segment."""
     path = log.segments[0].path()
     content = bytearray(path.read_bytes())
     content[16] = 9
@@ -63,7 +63,7 @@ def damage_and_meet_it(log: Log) -> None:
 
 
 @pytest.mark.parametrize("found", ["before the round", "during the round"])
-def test_a_damaged_log_does_not_keep_others_from_being_flushed(tmp_path: Path, found: str) -> None:
+def test_a_damaged_log_does_not_block_the_flush_of_others(tmp_path: Path, found: str) -> None:
     flusher = GroupFlusher()
     logs = start(tmp_path, flusher)
     damaged, sound = logs.create(A, None, now_ms=0), logs.create(B, None, now_ms=0)
@@ -84,7 +84,7 @@ def test_a_damaged_log_does_not_keep_others_from_being_flushed(tmp_path: Path, f
     assert sound.flushed_offset == sound.log_end_offset
 
 
-def test_a_log_may_move_into_its_place_while_it_is_flushed(tmp_path: Path) -> None:
+def test_a_log_may_be_renamed_while_it_is_flushed(tmp_path: Path) -> None:
     logs = start(tmp_path)
     future = logs.create_future(A, None, UNIQUE, now_ms=0)
     fill(future)
@@ -93,14 +93,14 @@ def test_a_log_may_move_into_its_place_while_it_is_flushed(tmp_path: Path) -> No
     ticket.run()
     moved.finish_flush(ticket)
     assert logs.directory.is_online
-    # It may have looked for files where they are not any more.
+    # The flush may have looked for files at their old place.
     assert moved.flushed_offset == 0
     moved.flush()
     assert moved.flushed_offset == 60
 
 
 def test_a_log_may_be_truncated_while_it_is_flushed(tmp_path: Path) -> None:
-    """With the segments and producer snapshots that the flush is about to sync."""
+    """Including segments and producer snapshots that the flush is about to sync."""
     logs = start(tmp_path)
     log = logs.create(A, None, now_ms=0)
     fill(log)
@@ -113,7 +113,7 @@ def test_a_log_may_be_truncated_while_it_is_flushed(tmp_path: Path) -> None:
     assert log.flushed_offset == 1
 
 
-def test_what_was_cut_before_a_log_moved_is_removed_in_time(tmp_path: Path) -> None:
+def test_segments_cut_before_a_move_are_removed_in_time(tmp_path: Path) -> None:
     logs = start(tmp_path)
     future = logs.create_future(A, None, UNIQUE, now_ms=0)
     fill(future)
@@ -124,7 +124,7 @@ def test_what_was_cut_before_a_log_moved_is_removed_in_time(tmp_path: Path) -> N
     assert not list(moved.path.glob("*.deleted"))
 
 
-def test_a_reader_of_a_deleted_log_is_refused_and_harms_nobody(tmp_path: Path) -> None:
+def test_a_reader_of_a_deleted_log_is_refused_and_harms_no_other_log(tmp_path: Path) -> None:
     logs = start(tmp_path)
     log = logs.create(A, None, now_ms=0)
     fill(log)
@@ -158,10 +158,10 @@ def test_a_scrub_does_not_take_a_truncation_for_damage(tmp_path: Path) -> None:
     assert len(values_of(one.log)) == 23
 
 
-# What others did to the directory
+# Changes made by other programs
 
 
-def test_a_deleted_directory_that_is_already_gone_is_fine(tmp_path: Path) -> None:
+def test_a_deleted_directory_that_is_already_gone_is_accepted(tmp_path: Path) -> None:
     logs = start(tmp_path)
     logs.create(A, None, now_ms=0)
     logs.delete(A, UNIQUE, now_ms=0)
@@ -185,7 +185,7 @@ def test_a_partition_behind_a_symbolic_link_can_be_used_and_deleted(tmp_path: Pa
     assert not list(path.glob("a-0*"))
 
 
-def test_a_second_copy_of_a_partition_is_named_and_left_alone(tmp_path: Path) -> None:
+def test_a_second_copy_of_a_partition_is_reported_and_left_alone(tmp_path: Path) -> None:
     logs = start(tmp_path)
     fill(logs.create_future(A, None, UNIQUE, now_ms=0))
     logs.stop()
@@ -209,7 +209,7 @@ def test_a_topic_never_inherits_the_records_of_an_unreadable_directory(tmp_path:
     assert metadata.read_bytes() == b"nonsense"
 
 
-# Indexes are caches whatever is done with them
+# Indexes are caches, however they are damaged
 
 
 @pytest.mark.parametrize("kind", ["index", "timeindex"])

@@ -1,4 +1,4 @@
-"""A log's offsets and what truncation, epochs and closing do to them."""
+"""A log's offsets, and the effects of truncation, epochs and closing on them."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def test_a_followers_high_watermark_stays_within_its_log(one: OneLog) -> None:
     assert one.log.update_high_watermark(3) == 10
 
 
-def test_the_start_moves_up_to_the_high_watermark_and_never_back(one: OneLog) -> None:
+def test_the_start_moves_up_to_the_high_watermark_and_never_moves_back(one: OneLog) -> None:
     one.log.raise_high_watermark(50)
     with pytest.raises(KafkaError) as raised:
         one.log.advance_log_start(51)
@@ -75,7 +75,7 @@ def test_an_epoch_without_records_is_forgotten_by_truncation(one: OneLog) -> Non
 # Truncation
 
 
-def test_truncation_leaves_exactly_what_was_before(tmp_path: Path) -> None:
+def test_truncation_leaves_exactly_the_earlier_records(tmp_path: Path) -> None:
     for offset in (0, 1, 26, 27, 28, 50, 99):
         one = OneLog(tmp_path / str(offset), SMALL_SEGMENTS)
         one.fill(100)
@@ -133,7 +133,7 @@ def test_truncation_before_the_first_segment_starts_over(one: OneLog) -> None:
     assert one.append(b"x") == 10
 
 
-def test_full_truncation_starts_at_any_offset(one: OneLog) -> None:
+def test_full_truncation_restarts_at_any_offset(one: OneLog) -> None:
     one.commit_all()
     run_here(one.log.starting_over(500, 500, 0))
     log = one.log
@@ -168,7 +168,7 @@ def test_a_log_that_was_cut_and_extended_reads_like_a_list(
 # Closing
 
 
-def test_a_closed_log_opens_where_it_was(one: OneLog) -> None:
+def test_a_closed_log_reopens_unchanged(one: OneLog) -> None:
     one.append_transactional(7, 0, b"open")
     one.commit_all()
     before = state_of(one.log)

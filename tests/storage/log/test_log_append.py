@@ -1,4 +1,6 @@
-"""Appending: what a leader checks and assigns, what a follower keeps, and what failures leave."""
+"""Appending: the checks and assignments of a leader, the rules of a follower, and the results of
+failures.
+"""
 
 import errno
 from pathlib import Path
@@ -56,7 +58,7 @@ def test_a_leader_assigns_offsets_and_its_epoch(tmp_path: Path) -> None:
     assert one.log.log_end_offset == 3
 
 
-def test_the_callers_bytes_are_patched_only_if_they_are_writable(tmp_path: Path) -> None:
+def test_the_callers_bytes_are_patched_only_if_writable(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
     one.append(b"first")
     fixed = records_batch([b"second"])
@@ -100,7 +102,7 @@ def test_batches_are_stored_in_the_topics_codec(
     assert values_of(one.log) == [b"a" * 200]
 
 
-def test_what_a_client_may_not_append_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_forbidden_client_append_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     one = OneLog(tmp_path, LogConfig(max_message_bytes=1_000, cleanup_policy=("compact",)))
     one.append(b"there")
     good = records_batch([b"x"])
@@ -119,7 +121,7 @@ def test_what_a_client_may_not_append_is_refused_and_changes_nothing(tmp_path: P
     assert refusal(one, b"", origin=AppendOrigin.COORDINATOR) is ErrorCode.INVALID_RECORD
 
 
-def test_a_batch_that_no_segment_holds_is_refused(tmp_path: Path) -> None:
+def test_a_batch_larger_than_any_segment_is_refused(tmp_path: Path) -> None:
     one = OneLog(tmp_path, LogConfig(internal_segment_bytes=500))
     assert refusal(one, records_batch([b"x" * 600])) is ErrorCode.RECORD_LIST_TOO_LARGE
 
@@ -188,7 +190,7 @@ def leader_bytes(tmp_path: Path, batches: int = 20) -> tuple[OneLog, bytes]:
     return leader, bytes(leader.log.read(0, 1 << 20, isolation=Isolation.LOG_END).records)
 
 
-def test_a_follower_becomes_byte_for_byte_what_the_leader_is(tmp_path: Path) -> None:
+def test_a_follower_becomes_a_byte_for_byte_copy_of_the_leader(tmp_path: Path) -> None:
     leader, fetched = leader_bytes(tmp_path)
     follower = OneLog(tmp_path / "follower")
     result = follower.log.append_as_follower(fetched, 0, 6_000)
@@ -200,7 +202,7 @@ def test_a_follower_becomes_byte_for_byte_what_the_leader_is(tmp_path: Path) -> 
     assert follower.log.epochs.entries == leader.log.epochs.entries
 
 
-def test_a_follower_leaves_a_partial_last_batch_out(tmp_path: Path) -> None:
+def test_a_follower_skips_a_partial_last_batch(tmp_path: Path) -> None:
     _, fetched = leader_bytes(tmp_path)
     follower = OneLog(tmp_path / "follower")
     follower.log.append_as_follower(fetched[:-1], 0, 6_000)
@@ -208,7 +210,7 @@ def test_a_follower_leaves_a_partial_last_batch_out(tmp_path: Path) -> None:
     assert follower.log.append_as_follower(fetched[:30], 0, 6_000) is None
 
 
-def test_a_follower_refuses_damage_and_what_it_already_has(tmp_path: Path) -> None:
+def test_a_follower_refuses_damaged_and_known_batches(tmp_path: Path) -> None:
     _, fetched = leader_bytes(tmp_path)
     follower = OneLog(tmp_path / "follower")
     damaged = bytearray(fetched)
@@ -224,7 +226,7 @@ def test_a_follower_refuses_damage_and_what_it_already_has(tmp_path: Path) -> No
     assert follower.log.log_end_offset == 22
 
 
-def test_a_follower_leaves_out_what_a_later_leader_wrote(tmp_path: Path) -> None:
+def test_a_follower_skips_batches_of_a_later_leader(tmp_path: Path) -> None:
     leader = OneLog(tmp_path / "leader")
     leader.append(b"old", epoch=1)
     leader.append(b"new", epoch=2)
@@ -253,7 +255,7 @@ def test_a_follower_keeps_gaps_that_compaction_left(tmp_path: Path) -> None:
     assert follower.log.log_end_offset == 3_001
 
 
-def test_the_raft_leader_brings_its_own_offsets_and_epoch(tmp_path: Path) -> None:
+def test_the_raft_leader_assigns_its_own_offsets_and_epoch(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
     options = BatchOptions(base_offset=0, partition_leader_epoch=3)
     batch = records_batch([b"a"], options)

@@ -57,7 +57,7 @@ def test_a_read_holds_whole_batches_within_its_limit(one: OneLog) -> None:
                 assert result.next_offset == found[-1].next_offset
 
 
-def test_the_first_batch_comes_whole_even_if_it_is_larger_than_the_limit(one: OneLog) -> None:
+def test_the_first_batch_is_returned_whole_even_if_it_is_larger_than_the_limit(one: OneLog) -> None:
     assert bases(one.log, 5, 0) == [3]
     assert bases(one.log, 5, 10) == [3]
     nothing = one.log.read(5, 10, isolation=Isolation.LOG_END, min_one_batch=False)
@@ -79,11 +79,11 @@ def test_offsets_outside_the_log_are_refused(one: OneLog) -> None:
     assert len(one.log.read(180, 100).records) == 0
 
 
-def test_readers_see_nothing_at_or_above_their_bound(one: OneLog) -> None:
+def test_readers_see_nothing_at_or_above_their_limit(one: OneLog) -> None:
     log = one.log
     for high_watermark in (0, 3, 4, 60, 177, 180):
         log.update_high_watermark(high_watermark)
-        # A batch that reaches past the high watermark is not shown in part.
+        # A batch that extends past the high watermark is not shown in part.
         visible = high_watermark // 3 * 3
         for step in (1, 500, 1 << 20):
             offsets = [r.offset for r in read_from(log, 0, Isolation.HIGH_WATERMARK, step)]
@@ -110,7 +110,7 @@ def test_a_view_survives_the_truncation_of_its_segment(one: OneLog) -> None:
     assert [record.offset for record in read_all(one.log)] == [0, 1, 2, 3, 4, 5, 6]
 
 
-def test_reads_skip_what_compaction_emptied(tmp_path: Path) -> None:
+def test_reads_skip_ranges_that_compaction_emptied(tmp_path: Path) -> None:
     follower = OneLog(tmp_path, SMALL_SEGMENTS)
     for base in (0, 50, 51, 400):
         options = BatchOptions(base_offset=base, partition_leader_epoch=0)
@@ -122,7 +122,9 @@ def test_reads_skip_what_compaction_emptied(tmp_path: Path) -> None:
     assert bases(follower.log, 401, 0) == []
 
 
-def test_committed_readers_get_the_aborted_transactions_of_what_they_read(tmp_path: Path) -> None:
+def test_committed_readers_get_the_aborted_transactions_of_the_records_they_read(
+    tmp_path: Path,
+) -> None:
     one = OneLog(tmp_path, SMALL_SEGMENTS)
     seen: list[bytes] = []
     for number in range(40):
@@ -148,7 +150,7 @@ def test_committed_readers_get_the_aborted_transactions_of_what_they_read(tmp_pa
         assert got == seen
 
 
-def test_an_abort_in_a_later_segment_is_told(tmp_path: Path) -> None:
+def test_an_abort_in_a_later_segment_is_reported(tmp_path: Path) -> None:
     one = OneLog(tmp_path, SMALL_SEGMENTS)
     one.append_transactional(7, 0, b"aborted")
     one.fill(60)
@@ -165,7 +167,7 @@ def test_an_abort_in_a_later_segment_is_told(tmp_path: Path) -> None:
     step=st.integers(0, 3_000),
     interval=st.sampled_from([0, 64, 300, 4096]),
 )
-def test_every_record_is_read_once_whatever_the_step(
+def test_every_record_is_read_once_with_any_step(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], step: int, interval: int
 ) -> None:
     config = LogConfig(internal_segment_bytes=2_000, index_interval_bytes=interval)

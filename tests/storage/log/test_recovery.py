@@ -1,5 +1,5 @@
-"""After a crash: a torn tail is cut, everything derived is rebuilt, and what was promised is never
-dropped in silence.
+"""After a crash: a torn tail is truncated, derived state is rebuilt, and promised records are never
+dropped silently.
 """
 
 import errno
@@ -54,7 +54,7 @@ def last_log(one: OneLog) -> Path:
     return one.log.segments.active.path()
 
 
-# A crash that damaged nothing
+# A crash without damage
 
 
 def test_everything_is_rebuilt_from_the_batches_alone(one: OneLog) -> None:
@@ -78,7 +78,7 @@ def test_recovering_twice_changes_nothing(one: OneLog, recovery_point: int) -> N
     assert {p.name: p.read_bytes() for p in one.log.path.iterdir() if p.is_file()} == files
 
 
-def test_recovered_records_are_not_taken_for_flushed(one: OneLog) -> None:
+def test_recovered_records_do_not_count_as_flushed(one: OneLog) -> None:
     log = one.reopen(is_clean=False, recovery_point=30)
     assert log.flushed_offset == 30
     assert log.log_end_offset == 121
@@ -112,7 +112,7 @@ def test_a_torn_tail_is_cut_and_the_rest_is_kept(one: OneLog) -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"\0" * 4096, b"\xff" * 100, b"garbage" * 30])
-def test_garbage_behind_the_last_batch_is_cut(one: OneLog, garbage: bytes) -> None:
+def test_garbage_after_the_last_batch_is_cut(one: OneLog, garbage: bytes) -> None:
     before = state_of(one.log)
     one.log.abandon()
     with last_log(one).open("ab") as file:
@@ -131,7 +131,7 @@ def test_a_clean_marker_does_not_hide_a_torn_tail(one: OneLog) -> None:
     assert values_of(log) == before
 
 
-def test_later_segments_go_with_a_torn_one(one: OneLog) -> None:
+def test_segments_after_a_torn_one_are_removed(one: OneLog) -> None:
     second = one.log.segments[1]
     base = second.base_offset
     one.log.abandon()
@@ -144,7 +144,7 @@ def test_later_segments_go_with_a_torn_one(one: OneLog) -> None:
     assert one.append(b"goes on") == base
 
 
-# Damage below what was promised
+# Damage below the promised offsets
 
 
 def damaged(one: OneLog, position: int = 100, **promised: int) -> OneLog:
@@ -155,8 +155,8 @@ def damaged(one: OneLog, position: int = 100, **promised: int) -> OneLog:
     return one
 
 
-def test_a_damaged_batch_that_was_flushed_is_left_out_alone(one: OneLog) -> None:
-    """A start does not look at it; a scrub finds it, and the next start looks again."""
+def test_a_damaged_batch_that_was_flushed_is_the_only_one_skipped(one: OneLog) -> None:
+    """A start does not examine it; a scrub finds it, and the next start examines it again."""
     files = {p.name: p.stat().st_size for p in one.log.path.glob("*.log")}
     first = next(one.log.segments[1].walk())
     damaged(one, recovery_point=121, high_watermark=121)
@@ -175,8 +175,8 @@ def test_a_damaged_batch_that_was_flushed_is_left_out_alone(one: OneLog) -> None
     assert one.append(b"x") == 121
 
 
-def test_promised_records_are_never_dropped_in_silence(one: OneLog) -> None:
-    """After a power cut, under the policy os."""
+def test_promised_records_are_never_dropped_silently(one: OneLog) -> None:
+    """After a power failure, under the policy os."""
     files = {p.name: p.read_bytes() for p in one.log.path.glob("*.log")}
     base = one.log.segments[1].base_offset
     damaged(one, high_watermark=121)
@@ -192,7 +192,7 @@ def test_promised_records_are_never_dropped_in_silence(one: OneLog) -> None:
     ]
 
 
-def test_damage_is_found_again_at_every_start_until_somebody_decides(one: OneLog) -> None:
+def test_damage_is_found_again_at_every_start_until_the_operator_decides(one: OneLog) -> None:
     damaged(one, high_watermark=121)
     for is_clean in (True, False, True):
         one.reopen(is_clean=is_clean, high_watermark=121)
@@ -219,7 +219,7 @@ def test_quarantine_keeps_the_bad_files_and_the_sound_part(one: OneLog) -> None:
     assert log.log_end_offset == third_batch.base_offset
     assert values_of(log) == before[: third_batch.base_offset]
     assert not (log.path / DAMAGE_FILE_NAME).exists()
-    # Filled again by the leader, as any follower.
+    # Filled again by the leader, like any follower.
     assert one.append(b"fetched again") == third_batch.base_offset
 
 
@@ -233,7 +233,7 @@ def test_missing_promised_segments_are_damage(one: OneLog) -> None:
     assert one.log.damage is not None
 
 
-def test_a_promise_of_another_life_does_not_stop_an_empty_log(tmp_path: Path) -> None:
+def test_a_checkpoint_of_an_earlier_log_does_not_block_an_empty_one(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
     log = one.reopen(is_clean=False, log_start_offset=10)
     assert (log.log_start_offset, log.log_end_offset, log.damage) == (10, 10, None)
@@ -245,7 +245,7 @@ def test_a_scrub_of_a_sound_log_checks_every_byte(one: OneLog) -> None:
     assert one.log.damage is None
 
 
-def test_a_read_that_meets_damage_is_refused_and_all_others_are_served(one: OneLog) -> None:
+def test_a_read_of_damage_is_refused_and_all_others_are_served(one: OneLog) -> None:
     one.commit_all()
     one.reopen(is_clean=True, recovery_point=121, high_watermark=121)
     second = one.log.segments[1]
@@ -280,7 +280,7 @@ BROKEN_CACHES = [
     for kind in CACHES
     for hurt in HURTS
     for is_clean in (True, False)
-    # Kafka's format does not tell a lost list of aborts from none: only a scan can.
+    # In Kafka's format a lost transaction index looks like an empty one: only a scan can tell.
     if not (kind == ".txnindex" and hurt in {"missing", "empty"} and is_clean)
 ]
 
@@ -296,7 +296,7 @@ def test_a_broken_cache_is_rebuilt(one: OneLog, kind: str, hurt: str, *, is_clea
     for path in sorted(one.log.path.iterdir()):
         if path.name.endswith(kind):
             HURTS[hurt](path)
-    # After a crash only what is scanned is rebuilt at once; here that is everything.
+    # After a crash only scanned segments are rebuilt at once; here those are all.
     recovery_point = 121 if is_clean else 0
     checkpointed = Checkpointed(recovery_point=recovery_point, high_watermark=121)
     one.open(checkpointed, is_clean=is_clean)
@@ -306,7 +306,7 @@ def test_a_broken_cache_is_rebuilt(one: OneLog, kind: str, hurt: str, *, is_clea
 
 
 def test_an_index_that_points_elsewhere_is_rebuilt(one: OneLog) -> None:
-    """Well formed, but of another log: only the batches can tell."""
+    """Well formed, but of another log: only the batches can show it."""
     before = values_of(one.log)
     one.log.close()
     other = OneLog(one.path.parent / "other", SMALL_SEGMENTS)
@@ -326,7 +326,7 @@ def test_an_index_that_points_elsewhere_is_rebuilt(one: OneLog) -> None:
 
 
 def swap_files(one: OneLog, suffix: str) -> None:
-    """As a compaction leaves them that has rewritten the first two segments into one."""
+    """The files that a compaction leaves when it has merged the first two segments."""
     first, second = one.log.segments[0], one.log.segments[1]
     content = first.path().read_bytes() + second.path().read_bytes()
     (one.log.path / f"{0:020d}.log{suffix}").write_bytes(content)
@@ -345,8 +345,8 @@ def test_a_complete_swap_is_finished(one: OneLog) -> None:
     assert not any(name.endswith(".swap") for name in one.names())
 
 
-def test_a_damaged_swap_does_not_cost_what_it_replaces(one: OneLog) -> None:
-    """A complete swap must go on, but the segments that it was made from are kept aside."""
+def test_a_damaged_swap_does_not_cost_the_segments_it_replaces(one: OneLog) -> None:
+    """A complete swap must be finished, but the segments that it was made from are kept aside."""
     originals = [segment.path() for segment in list(one.log.segments)[:2]]
     contents = {path.name: path.read_bytes() for path in originals}
     swap_files(one, ".swap")
@@ -386,9 +386,9 @@ def test_deleted_files_and_orphans_are_removed(one: OneLog) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32), steps=st.lists(st.integers(0, 9), min_size=3, max_size=12))
-def test_no_flushed_record_is_lost_by_a_power_cut(seed: int, steps: list[int]) -> None:
-    """At every effect boundary: flushed records are there, nothing is invented, and recovering
-    twice changes nothing.
+def test_no_flushed_record_is_lost_in_a_power_failure(seed: int, steps: list[int]) -> None:
+    """At every effect boundary: flushed records are kept, none is invented, and a second recovery
+    changes nothing.
     """
     disk = SimulatedDisk()
     one = OneLog(Path("/logs"), SMALL_SEGMENTS, filesystem=disk)
@@ -413,7 +413,7 @@ def test_no_flushed_record_is_lost_by_a_power_cut(seed: int, steps: list[int]) -
         again.reopen(is_clean=False, recovery_point=promised)
         assert again.log.damage is None
         found = values_of(again.log)
-        # The append that was under way may have made it.
+        # The append in progress may have succeeded.
         assert promised <= len(found) <= written
         assert found[: len(appended)] == appended[: len(found)]
         first = state_of(again.log)
@@ -450,8 +450,8 @@ def test_a_failing_effect_is_reported_and_nothing_flushed_is_lost() -> None:
             assert again.log.log_end_offset >= flushed
 
 
-def test_producers_that_were_idle_too_long_are_forgotten(one: OneLog) -> None:
-    """By the node's setting, also when they come from a snapshot."""
+def test_producers_idle_for_too_long_are_forgotten(one: OneLog) -> None:
+    """By the node's setting, also if they come from a snapshot."""
     place = LogLocation(directory=one.directory, path=one.log.path, topic_partition=PARTITION)
     known = set(one.log.producers.active_producers)
     one.commit_all()

@@ -1,5 +1,5 @@
-"""Retention: what is too old, too much or behind the start goes, in two steps, never past the high
-watermark.
+"""Retention: segments that are too old, exceed the size or precede the start are deleted in two
+steps, never past the high watermark.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ def filled(path: Path, **settings: object) -> OneLog:
     return one
 
 
-def test_old_segments_go(tmp_path: Path) -> None:
+def test_old_segments_are_deleted(tmp_path: Path) -> None:
     one = filled(tmp_path, retention_ms=35_000)
     # The second segment's newest record is of second 20.
     assert delete_old_segments(one.log, now_ms=55_000) == 1
@@ -33,8 +33,8 @@ def test_old_segments_go(tmp_path: Path) -> None:
     assert len(values_of(one.log)) == 40
 
 
-def test_a_segment_with_damage_is_as_old_as_its_file_at_most(tmp_path: Path) -> None:
-    """The damaged batch may be the newest one: nobody can read its time."""
+def test_a_segment_with_damage_is_at_most_as_old_as_its_file(tmp_path: Path) -> None:
+    """The damaged batch may be the newest one, and its time is unreadable."""
     one = filled(tmp_path, retention_ms=35_000)
     segment = one.log.segments[0]
     last = list(segment.walk())[-1]
@@ -49,7 +49,7 @@ def test_a_segment_with_damage_is_as_old_as_its_file_at_most(tmp_path: Path) -> 
     assert delete_old_segments(log, now_ms=modified_ms + 36_000) == 6
 
 
-def test_a_log_whose_records_are_all_old_is_emptied_and_goes_on(tmp_path: Path) -> None:
+def test_a_log_whose_records_are_all_old_is_emptied_and_stays_usable(tmp_path: Path) -> None:
     one = filled(tmp_path, retention_ms=1_000)
     assert delete_old_segments(one.log, now_ms=10**6) == 6
     assert (one.log.log_start_offset, one.log.log_end_offset) == (60, 60)
@@ -57,7 +57,7 @@ def test_a_log_whose_records_are_all_old_is_emptied_and_goes_on(tmp_path: Path) 
     assert delete_old_segments(one.log, now_ms=1_500) == 0
 
 
-def test_the_smallest_number_of_segments_that_holds_enough_is_kept(tmp_path: Path) -> None:
+def test_the_smallest_number_of_segments_that_reaches_the_size_is_kept(tmp_path: Path) -> None:
     one = filled(tmp_path, retention_ms=-1, retention_bytes=1_000)
     size = one.log.segments[0].size
     one.log.config = LogConfig(retention_ms=-1, retention_bytes=3 * size)
@@ -67,14 +67,14 @@ def test_the_smallest_number_of_segments_that_holds_enough_is_kept(tmp_path: Pat
     assert delete_old_segments(one.log, now_ms=0) == 0
 
 
-def test_nothing_at_or_above_the_high_watermark_goes(tmp_path: Path) -> None:
+def test_nothing_at_or_above_the_high_watermark_is_deleted(tmp_path: Path) -> None:
     one = filled(tmp_path, retention_ms=1)
     one.log.update_high_watermark(29)
     assert delete_old_segments(one.log, now_ms=10**6) == 2
     assert one.log.log_start_offset == 20
 
 
-def test_an_undecided_transaction_is_not_deleted_before_anybody_could_read_it(
+def test_an_undecided_transaction_is_not_deleted_before_it_could_be_read(
     tmp_path: Path,
 ) -> None:
     one = OneLog(tmp_path, LogConfig(internal_segment_bytes=1_850, retention_ms=1))
@@ -90,7 +90,7 @@ def test_an_undecided_transaction_is_not_deleted_before_anybody_could_read_it(
     assert one.log.log_start_offset == one.log.log_end_offset
 
 
-def test_segments_behind_the_start_go_whatever_the_policy(tmp_path: Path) -> None:
+def test_segments_before_the_start_are_deleted_under_any_policy(tmp_path: Path) -> None:
     one = filled(tmp_path, cleanup_policy=("compact",), retention_ms=1)
     one.log.advance_log_start(25)
     assert delete_old_segments(one.log, now_ms=10**6) == 2

@@ -1,5 +1,5 @@
-"""What Apache Kafka 4.3.1 wrote, we open, read, recover and extend; every record is the one that
-Apache's clients read.
+"""We open, read, recover and extend logs that Apache Kafka 4.3.1 wrote; every record is the one
+that Apache's clients read.
 """
 
 import hashlib
@@ -78,7 +78,7 @@ def sample(which: Which, tmp_path: Path) -> Path:
 def logs(sample: Path, which: Which) -> Iterator[Logs]:
     loaded = load(sample)
     if which == "dirty":
-        # Its checkpoint is up to five seconds old; the sole replica commits what it has.
+        # Its checkpoint is up to five seconds old; the sole replica commits all that it has.
         for log in loaded.by_partition.values():
             log.raise_high_watermark(log.log_end_offset)
     yield loaded
@@ -86,7 +86,7 @@ def logs(sample: Path, which: Which) -> Iterator[Logs]:
 
 
 def records_of(log: Log, isolation: Isolation, step: int = 1 << 20) -> list[Record]:
-    """As a client reads: no control batches, nothing aborted, nothing before the log's start."""
+    """As a client reads: no control batches, no aborted records, none before the log's start."""
     offset = log.log_start_offset
     found: list[Record] = []
     while True:
@@ -126,14 +126,14 @@ def test_every_log_opens_sound_and_with_its_topic_id(logs: Logs) -> None:
 
 
 @pytest.mark.parametrize("partition", sorted(EXPECTED), ids=str)
-def test_every_record_is_what_apaches_clients_read(
+def test_every_record_equals_the_one_that_apaches_clients_read(
     logs: Logs, which: Which, partition: TopicPartition
 ) -> None:
     expected: ExpectedPartition = EXPECTED[partition]
     log = logs.by_partition[partition]
     read = [described(r) for r in records_of(log, Isolation.HIGH_WATERMARK)]
     if which == "dirty" and partition.topic == "compacted":
-        # Compaction came after the crash: the records differ, the last value of a key does not.
+        # Compaction came after the crash: the records differ, but not the last value of a key.
         wanted = newest_per_key(list(expected.records))
         assert {k: v for k, v in newest_per_key(read).items() if k in wanted} == wanted
         return
@@ -149,7 +149,7 @@ def test_committed_readers_see_neither_aborted_nor_open_transactions(
 ) -> None:
     expected = EXPECTED[partition]
     if (which, partition.topic) == ("dirty", "compacted"):
-        # No transactions in it, and its offsets changed when it was compacted later.
+        # It has no transactions, and its offsets changed when it was compacted later.
         return
     committed = [record.offset for record in expected.records]
     if expected.committed_offsets is not None:

@@ -1,4 +1,4 @@
-"""Producer snapshots are Kafka's files, to the byte, and a damaged one is never believed."""
+"""Producer snapshots equal Kafka's files to the byte, and a damaged one is never trusted."""
 
 from pathlib import Path
 
@@ -102,7 +102,7 @@ def _entry(
 
 @settings(max_examples=100, deadline=None)
 @given(entries_strategy)
-def test_what_is_written_is_read(entries: list[ProducerEntry]) -> None:
+def test_entries_round_trip(entries: list[ProducerEntry]) -> None:
     assert decode_snapshot(encode_snapshot(entries)) == entries
 
 
@@ -122,7 +122,7 @@ def test_a_flipped_bit_anywhere_is_refused(position: int) -> None:
         decode_snapshot(damaged)
 
 
-def test_bytes_behind_the_last_entry_are_refused() -> None:
+def test_bytes_after_the_last_entry_are_refused() -> None:
     with pytest.raises(CorruptSnapshotError):
         decode_snapshot(encode_snapshot([entry(1)]) + b"\0")
 
@@ -141,7 +141,7 @@ def test_names_are_twenty_digits() -> None:
 # Files
 
 
-def test_a_snapshot_is_taken_once_per_offset_and_never_of_an_empty_beginning(
+def test_a_snapshot_is_taken_once_per_offset_and_never_of_an_empty_start(
     tmp_path: Path,
 ) -> None:
     snapshots = ProducerSnapshots(FILES, tmp_path)
@@ -194,7 +194,7 @@ def test_expired_producers_are_not_loaded(tmp_path: Path) -> None:
     assert table.end_offset == 10
 
 
-def test_strays_go_except_the_newest_above_all_segments(tmp_path: Path) -> None:
+def test_strays_are_removed_except_the_newest_above_all_segments(tmp_path: Path) -> None:
     snapshots = ProducerSnapshots(FILES, tmp_path)
     for offset in (5, 10, 20, 30, 40):
         snapshots.take(table_at(offset, 1), sync=False)
@@ -204,7 +204,7 @@ def test_strays_go_except_the_newest_above_all_segments(tmp_path: Path) -> None:
     assert list(snapshots.offsets) == [10]
 
 
-def test_deletion_takes_two_steps_and_can_be_taken_back(tmp_path: Path) -> None:
+def test_deletion_takes_two_steps_and_can_be_undone(tmp_path: Path) -> None:
     snapshots = ProducerSnapshots(FILES, tmp_path)
     for offset in (5, 10):
         snapshots.take(table_at(offset, 1), sync=False)

@@ -1,4 +1,4 @@
-"""What a log promises its idempotent and transactional producers."""
+"""The promises of a log to its idempotent and transactional producers."""
 
 from collections.abc import Iterator
 
@@ -68,7 +68,7 @@ class Partition:
         version: int = 0,
         origin: AppendOrigin = AppendOrigin.COORDINATOR,
     ) -> tuple[CompletedTransaction, int] | None:
-        """The completed transaction and the last stable offset of its index entry."""
+        """Returns the completed transaction and the last stable offset of its index entry."""
         append = self.table.begin_append(origin, transaction_version=version)
         append.add_marker(EndMarker(producer_id, epoch, self.end, NOW_MS, coordinator_epoch, abort))
         self.table.apply(append)
@@ -121,7 +121,7 @@ def test_a_retry_older_than_five_batches_is_out_of_order() -> None:
         log.write(0)
 
 
-def test_a_retry_with_another_size_is_no_duplicate() -> None:
+def test_a_retry_with_another_size_is_not_a_duplicate() -> None:
     log = Partition()
     log.write(0, 3)
     with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
@@ -146,7 +146,7 @@ def test_zero_follows_the_largest_sequence() -> None:
 
 
 @given(st.integers(0, SEQUENCE_MAX), st.integers(0, 10_000))
-def test_sequence_steps_can_be_taken_back(sequence: int, by: int) -> None:
+def test_sequence_steps_can_be_undone(sequence: int, by: int) -> None:
     assert decrement_sequence(increment_sequence(sequence, by), by) == sequence
     assert 0 <= increment_sequence(sequence, by) <= SEQUENCE_MAX
 
@@ -280,7 +280,7 @@ def test_a_plain_write_inside_an_open_transaction_is_refused() -> None:
     log.write(1)
 
 
-def test_sequences_go_on_after_a_marker_of_the_same_epoch() -> None:
+def test_sequences_continue_after_a_marker_of_the_same_epoch() -> None:
     log = Partition()
     log.write(0, 2, transactional=True)
     log.end_transaction()
@@ -289,7 +289,7 @@ def test_sequences_go_on_after_a_marker_of_the_same_epoch() -> None:
         log.write(7, transactional=True)
 
 
-def test_a_marker_of_a_new_epoch_starts_the_sequences_over() -> None:
+def test_a_marker_of_a_new_epoch_restarts_the_sequences() -> None:
     log = Partition()
     log.write(0, 2, transactional=True)
     log.end_transaction(epoch=1, version=2)
@@ -351,7 +351,7 @@ def test_a_transaction_may_begin_and_end_in_one_replicated_append() -> None:
     assert table.first_unstable_offset == 0
 
 
-def test_a_transaction_that_hangs_is_told() -> None:
+def test_a_hanging_transaction_is_reported() -> None:
     log = Partition()
     log.write(0, transactional=True)
     timeout_ms, buffer_ms = 60_000, 300_000
@@ -450,7 +450,7 @@ def test_the_first_unstable_offset_is_that_of_the_oldest_unreplicated_transactio
 
 
 def accepted_by_kafka_rules(script: list[tuple[int, int]]) -> Iterator[str]:
-    """The sequence rules as plainly as they can be written: 'ok', 'duplicate' or an error name."""
+    """The sequence rules in their plainest form: 'ok', 'duplicate' or an error name."""
     epoch, remembered = -1, list[tuple[int, int]]()
     for batch_epoch, sequence in script:
         if batch_epoch == epoch and (epoch, sequence) in remembered[-5:]:

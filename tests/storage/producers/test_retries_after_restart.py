@@ -1,5 +1,5 @@
-"""Retries of batches whose answers a stop or a crash took along: they get the offsets of the first
-time, although a snapshot remembers only a producer's last batch.
+"""Retries of batches whose responses were lost in a stop or a crash: they get their original
+offsets, although a snapshot remembers only a producer's last batch.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def batch(sequence: int, producer_id: int = 7, epoch: int = 0, size: int = 100) 
 
 
 def append_all(one: OneLog, batches: int, producer_id: int = 7) -> list[int]:
-    """The first offset of each."""
+    """Returns the first offset of each batch."""
     return [
         one.log.append_as_leader(batch(2 * number, producer_id), 0, 1_000).first_offset
         for number in range(batches)
@@ -36,7 +36,7 @@ def append_all(one: OneLog, batches: int, producer_id: int = 7) -> list[int]:
 
 
 def retried(one: OneLog, records: bytearray) -> AppendResult:
-    """What a broker does: threads load what the page cache may not hold."""
+    """Appends as a broker does: threads load bytes that may not be in the page cache."""
     while True:
         try:
             return one.log.append_as_leader(records, 0, 2_000)
@@ -68,7 +68,7 @@ def test_the_last_five_batches_are_known_after_a_restart(tmp_path: Path, *, is_c
     assert one.log.append_as_leader(batch(24), 0, 2_000).first_offset == end
 
 
-def test_older_batches_than_that_are_refused_as_before(tmp_path: Path) -> None:
+def test_batches_older_than_that_are_refused_as_before(tmp_path: Path) -> None:
     one = OneLog(tmp_path, SMALL_SEGMENTS)
     append_all(one, 12)
     one.reopen(is_clean=True)
@@ -86,8 +86,8 @@ def test_a_gap_is_a_gap_after_a_restart(tmp_path: Path) -> None:
     assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_what_retention_took_is_not_appended_again(tmp_path: Path) -> None:
-    """Nobody knows its offsets any more, but that it was appended is certain."""
+def test_a_batch_that_retention_deleted_is_not_appended_again(tmp_path: Path) -> None:
+    """Its offsets are unknown now, but it was certainly appended."""
     one = OneLog(tmp_path, SMALL_SEGMENTS)
     append_all(one, 4)
     roll(one)
@@ -106,7 +106,7 @@ def test_what_retention_took_is_not_appended_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value_bytes", [100, 200_000, 900_000])
-def test_large_batches_are_found_and_nothing_is_called_damaged(
+def test_large_batches_are_found_and_nothing_counts_as_damaged(
     tmp_path: Path, value_bytes: int
 ) -> None:
     one = OneLog(tmp_path)
@@ -121,8 +121,8 @@ def test_large_batches_are_found_and_nothing_is_called_damaged(
     assert one.directory.is_online
 
 
-def test_the_search_ends_where_it_has_looked_far_enough(tmp_path: Path) -> None:
-    """However many segments there are, and whatever other producers wrote in between."""
+def test_the_search_is_bounded(tmp_path: Path) -> None:
+    """For any number of segments, and any writes of other producers in between."""
     one = OneLog(tmp_path, LogConfig(segment_bytes=1 << 20))
     append_all(one, 3)
     while one.log.log_end_offset < 4 * SEARCH_BYTES // 100_000:
@@ -139,7 +139,7 @@ def test_the_search_ends_where_it_has_looked_far_enough(tmp_path: Path) -> None:
     assert one.log.append_as_leader(batch(8), 0, 2_000).first_offset >= 0
 
 
-def test_a_batch_that_follows_the_last_one_is_not_looked_for(tmp_path: Path) -> None:
+def test_a_batch_that_follows_the_last_one_needs_no_search(tmp_path: Path) -> None:
     one = OneLog(tmp_path, SMALL_SEGMENTS)
     append_all(one, 12)
     one.reopen(is_clean=True)
@@ -166,8 +166,8 @@ def test_a_damaged_batch_of_another_hides_no_retry(tmp_path: Path) -> None:
         assert retried(one, batch(2 * number)).first_offset == offset
 
 
-def test_behind_a_gap_of_compaction_all_counts_as_forgotten(tmp_path: Path) -> None:
-    """What lies before the gap is not all that may be in flight."""
+def test_batches_before_a_gap_of_compaction_count_as_forgotten(tmp_path: Path) -> None:
+    """The batches after the gap may not be all that are in flight."""
     table = ProducerStateTable()
     searches: list[Callable[[list[BatchMetadata]], None]] = []
 
@@ -188,7 +188,7 @@ def test_behind_a_gap_of_compaction_all_counts_as_forgotten(tmp_path: Path) -> N
     assert table.recall(known), "there may be more"
 
 
-def test_another_epoch_has_nothing_to_do_with_it(tmp_path: Path) -> None:
+def test_batches_of_another_epoch_are_ignored(tmp_path: Path) -> None:
     one = OneLog(tmp_path, SMALL_SEGMENTS)
     append_all(one, 4)
     one.reopen(is_clean=True)

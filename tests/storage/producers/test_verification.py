@@ -19,7 +19,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class Partition:
-    """A table that verifies, and the log end that goes with it."""
+    """A table that requires verifications, and the end of its log."""
 
     def __init__(self) -> None:
         self.table = ProducerStateTable()
@@ -63,7 +63,7 @@ def refused(code: ErrorCode) -> "pytest.RaisesExc[KafkaError]":
 
 
 @pytest.mark.parametrize("origin", [AppendOrigin.CLIENT, AppendOrigin.COORDINATOR])
-def test_a_transaction_is_opened_with_its_guard_only(origin: AppendOrigin) -> None:
+def test_a_transaction_is_opened_with_its_verification_only(origin: AppendOrigin) -> None:
     partition = Partition()
     sequence = 0 if origin is AppendOrigin.CLIENT else NO_SEQUENCE
     with refused(ErrorCode.INVALID_TXN_STATE):
@@ -76,7 +76,7 @@ def test_a_transaction_is_opened_with_its_guard_only(origin: AppendOrigin) -> No
     assert partition.table.has_open_transaction(PID, 0)
 
 
-def test_an_open_transaction_needs_no_further_guard() -> None:
+def test_an_open_transaction_needs_no_further_verification() -> None:
     partition = Partition()
     partition.write(0, partition.begin())
     assert partition.begin(1) is None
@@ -84,14 +84,14 @@ def test_an_open_transaction_needs_no_further_guard() -> None:
     assert len(partition.table.verifications) == 0
 
 
-def test_what_a_leader_has_taken_is_not_asked_for_again() -> None:
+def test_a_follower_does_not_verify_again_what_its_leader_appended() -> None:
     partition = Partition()
     partition.write(0, origin=AppendOrigin.REPLICATION)
     assert partition.table.has_open_transaction(PID, 0)
 
 
-def test_a_verification_is_worth_nothing_after_the_end_of_its_transaction() -> None:
-    """The coordinator agreed, then the transaction was aborted, and only then the batch came."""
+def test_a_verification_is_void_after_the_end_of_its_transaction() -> None:
+    """The coordinator agreed, then the transaction was aborted, and only then the batch arrived."""
     partition = Partition()
     late = partition.begin()
     partition.mark()
@@ -115,7 +115,7 @@ def test_a_late_batch_of_an_ended_transaction_opens_nothing() -> None:
 
 
 def test_the_marker_before_does_not_end_a_verification_of_the_new_protocol() -> None:
-    """Its epoch is that of the transaction to come."""
+    """Its epoch is that of the next transaction."""
     partition = Partition()
     partition.write(0, partition.begin(adds=True))
     verification = partition.begin(0, epoch=1, adds=True)
@@ -134,7 +134,7 @@ def test_the_marker_of_its_own_transaction_ends_it() -> None:
 
 
 def test_an_end_of_the_old_protocol_ends_a_verification_of_the_new_one_too() -> None:
-    """A client that lets its writes add partitions may still ask for its end in the old way."""
+    """A client whose writes add partitions may still end the transaction with the old protocol."""
     partition = Partition()
     verification = partition.begin(adds=True)
     partition.mark(epoch=0, version=0)
@@ -143,7 +143,7 @@ def test_an_end_of_the_old_protocol_ends_a_verification_of_the_new_one_too() -> 
     assert partition.table.first_undecided_offset is None
 
 
-def test_a_fenced_producer_is_told_so_before_the_coordinator_is_asked() -> None:
+def test_a_fenced_producer_is_refused_without_asking_the_coordinator() -> None:
     partition = Partition()
     partition.mark(epoch=3)
     with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
@@ -152,7 +152,7 @@ def test_a_fenced_producer_is_told_so_before_the_coordinator_is_asked() -> None:
         partition.write(0, epoch=2)
 
 
-def test_a_retry_of_what_is_in_the_log_needs_no_guard() -> None:
+def test_a_retry_of_an_appended_batch_needs_no_verification() -> None:
     partition = Partition()
     partition.write(0, partition.begin())
     partition.mark()
@@ -172,7 +172,7 @@ def test_a_batch_does_not_overtake_one_that_waits_for_its_verification() -> None
     partition.write(2)
 
 
-def test_a_new_epoch_forgets_which_batches_of_the_old_one_waited() -> None:
+def test_a_new_epoch_forgets_the_waiting_batches_of_the_old_one() -> None:
     partition = Partition()
     verification = partition.begin(0)
     assert partition.begin(5, epoch=1) is verification
@@ -188,21 +188,21 @@ def test_an_unknown_producer_of_the_new_protocol_begins_with_sequence_zero() -> 
     older.write(4, older.begin(4))
 
 
-def test_without_verification_transactions_open_as_they_come() -> None:
+def test_without_verification_any_transaction_may_open() -> None:
     partition = Partition()
     partition.table.verifies = False
     partition.write(0)
     assert partition.table.has_open_transaction(PID, 0)
 
 
-def test_plain_batches_are_not_held_up_by_somebody_elses_verification() -> None:
+def test_plain_batches_are_not_held_up_by_the_verification_of_another_producer() -> None:
     partition = Partition()
     begin_verification(partition.table, (8, 0, 0), adds=False, now_ms=NOW_MS)
     partition.write(3, is_transactional=False)
     partition.write(4, is_transactional=False)
 
 
-def test_verifications_that_came_to_nothing_expire() -> None:
+def test_verifications_without_a_write_expire() -> None:
     partition = Partition()
     verification = partition.begin()
     partition.table.expire(NOW_MS + partition.table.expiration_ms - 1)
@@ -211,7 +211,7 @@ def test_verifications_that_came_to_nothing_expire() -> None:
     assert partition.begin() is not verification
 
 
-def test_verifications_are_bounded_and_the_oldest_goes_first() -> None:
+def test_verifications_are_bounded_and_the_oldest_is_dropped_first() -> None:
     partition = Partition()
     verification = partition.begin()
     for producer_id in range(100, 100 + VERIFICATIONS_MAX):
@@ -221,11 +221,11 @@ def test_verifications_are_bounded_and_the_oldest_goes_first() -> None:
         partition.write(0, verification)
 
 
-# Everything in any order
+# All events in any order
 
 
 class Coordinated:
-    """A partition, its coordinator, and a producer whose requests may be late by any time."""
+    """A partition, its coordinator, and a producer whose requests may arrive late."""
 
     def __init__(self, *, adds: bool) -> None:
         self.partition = Partition()
@@ -245,7 +245,7 @@ class Coordinated:
             self._state = "open"
 
     def _verify(self) -> None:
-        """A batch comes, and the coordinator is asked."""
+        """A batch arrives, and the coordinator is asked."""
         epoch = self._epoch
         verification = self.partition.begin(NO_SEQUENCE, epoch, adds=self._adds)
         if verification is None:
@@ -256,7 +256,7 @@ class Coordinated:
         self._late.append((epoch, verification, self._state == "open"))
 
     def _write(self) -> None:
-        """The oldest batch goes on."""
+        """The oldest waiting batch is appended."""
         if not self._late:
             return
         epoch, verification, is_agreed = self._late.pop(0)
@@ -270,7 +270,7 @@ class Coordinated:
         self._late.reverse()
 
     def _end(self) -> None:
-        """Decided, and the producer is told; the marker is still to come."""
+        """The end is decided and reported to the producer; the marker is still to come."""
         if self._state == "open":
             self._state = "ending"
             self._epoch += self._adds

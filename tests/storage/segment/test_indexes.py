@@ -1,4 +1,4 @@
-"""Offset and time index: Kafka's entries, found by bisection, rebuilt when broken."""
+"""Offset and time index: Kafka's entries, found by bisection, rebuilt if broken."""
 
 import struct
 from itertools import pairwise
@@ -59,8 +59,8 @@ def test_the_offset_index_is_kafkas_bytes_and_finds_the_greatest_entry(
     assert again.entries == absolute
     below = [entry for entry in absolute if entry[0] <= BASE + wanted]
     assert again.lookup(Offset(BASE + wanted)) == (below[-1] if below else (BASE, 0))
-    behind = [entry for entry in absolute if entry[1] >= wanted]
-    assert again.offset_at_or_after(wanted) == (behind[0][0] if behind else None)
+    after = [entry for entry in absolute if entry[1] >= wanted]
+    assert again.offset_at_or_after(wanted) == (after[0][0] if after else None)
 
 
 @settings(deadline=None, max_examples=150)
@@ -146,7 +146,7 @@ def test_an_offset_index_is_full_at_the_entries_that_its_bytes_hold() -> None:
         index.append(Offset(BASE + 9), 9)
 
 
-def test_a_time_index_keeps_one_place_for_the_seal() -> None:
+def test_a_time_index_reserves_one_entry_for_the_seal() -> None:
     index = time_index(SimulatedDisk(), max_bytes=40)
     index.append(TimestampMs(1), Offset(1001))
     index.append(TimestampMs(2), Offset(1002))
@@ -191,7 +191,7 @@ def test_a_single_first_time_entry_of_zeros_is_an_entry() -> None:
     assert time_index(disk).last_entry == (0, BASE)
 
 
-def test_nothing_is_read_before_it_is_needed() -> None:
+def test_an_index_is_not_read_before_it_is_needed() -> None:
     disk = SimulatedDisk()
     disk.plant(PATH, b"broken!")
     disk.fail_reads(PATH, OSError("not yet"))
@@ -229,7 +229,7 @@ def test_a_failed_write_loses_no_entry_and_the_next_one_repairs_the_file() -> No
     assert offset_index(disk).entries == [(1001, 10), (1002, 20), (1003, 30)]
 
 
-def test_a_closed_index_opens_itself_again() -> None:
+def test_a_closed_index_reopens_on_use() -> None:
     index = offset_index(SimulatedDisk())
     index.append(Offset(1001), 10)
     index.close()
@@ -261,7 +261,7 @@ def test_an_abandoned_index_writes_nothing() -> None:
     assert disk.effects == 0
 
 
-def test_a_damaged_offset_index_is_refused_or_still_in_order() -> None:
+def test_a_damaged_offset_index_is_refused_or_still_ordered() -> None:
     content = b"".join(struct.pack(">ii", 10 * i, 4096 * i) for i in range(1, 9))
     for damaged in all_damages(content):
         disk = SimulatedDisk()
@@ -277,7 +277,7 @@ def test_a_damaged_offset_index_is_refused_or_still_in_order() -> None:
         assert all(a < c and b <= d for (a, b), (c, d) in pairwise(entries))
 
 
-def test_a_damaged_time_index_is_refused_or_still_in_order() -> None:
+def test_a_damaged_time_index_is_refused_or_still_ordered() -> None:
     content = b"".join(struct.pack(">qi", 1_700_000_000_000 + i, 7 * i) for i in range(6))
     for damaged in all_damages(content):
         disk = SimulatedDisk()
@@ -291,7 +291,7 @@ def test_a_damaged_time_index_is_refused_or_still_in_order() -> None:
         assert all(a < c and b <= d for (a, b), (c, d) in pairwise(entries))
 
 
-def test_a_cut_index_is_a_prefix_or_refused() -> None:
+def test_a_truncated_index_is_a_prefix_or_refused() -> None:
     content = b"".join(struct.pack(">ii", 10 * i, 4096 * i) for i in range(1, 9))
     for damaged in cuts(content):
         disk = SimulatedDisk()
@@ -304,7 +304,7 @@ def test_a_cut_index_is_a_prefix_or_refused() -> None:
 
 
 def batch_starts(log: bytes) -> dict[int, tuple[int, int]]:
-    """Position of each batch -> its last offset and its max timestamp, read by hand."""
+    """Position of each batch -> its last offset and its max timestamp, parsed independently."""
     found, position = {}, 0
     while position < len(log):
         base, length = struct.unpack_from(">qi", log, position)
@@ -362,8 +362,8 @@ def test_negative_first_entries_are_damage(entry: tuple[int, int]) -> None:
         time_index(disk).sanity_check()
 
 
-def test_lost_pages_in_the_middle_shorten_the_index_or_are_found() -> None:
-    """The entries before them are right, and a shorter index is only slower."""
+def test_lost_pages_in_the_middle_shorten_the_index_or_are_detected() -> None:
+    """The entries before them are valid, and a shorter index is only slower."""
     content = b"".join(struct.pack(">ii", i, i * 100) for i in range(1, 30_001))
     counts: list[int | None] = []
     for first_lost in (11_776, 20_000):

@@ -1,4 +1,4 @@
-"""Few descriptors are enough for many segments, and none is closed while somebody uses it."""
+"""Few descriptors are enough for many segments, and none is closed while it is in use."""
 
 import contextlib
 import resource
@@ -33,8 +33,8 @@ CONFIG = LogConfig(internal_segment_bytes=4_000, retention_bytes=10**9)
 
 @pytest.fixture
 def few_descriptors() -> Iterator[int]:
-    """As many as this process holds already, which a broker of other tests may be part of, the
-    share that segments may have, and 100 more.
+    """A limit of the descriptors that this process holds already (perhaps those of another test's
+    broker), plus the share of the segments, plus 100.
     """
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     held = max(int(entry.name) for entry in DESCRIPTORS.iterdir())
@@ -47,7 +47,7 @@ def few_descriptors() -> Iterator[int]:
 def open_files() -> dict[str, Path]:
     found: dict[str, Path] = {}
     for entry in DESCRIPTORS.iterdir():
-        # The one that lists them is already closed.
+        # The descriptor of the listing itself is already closed.
         with contextlib.suppress(FileNotFoundError):
             found[entry.name] = entry.readlink()
     return found
@@ -75,7 +75,7 @@ def fill(logs: Logs) -> None:
 
 
 def use(logs: Logs) -> None:
-    """Everything that opens files of segments."""
+    """Runs all operations that open files of segments."""
     for log in logs.by_partition.values():
         delete_old_segments(log, 5_000)
         assert len(values_of(log)) == log.log_end_offset
@@ -106,7 +106,7 @@ def test_many_logs_need_few_descriptors(tmp_path: Path, *, is_clean: bool) -> No
 
 @pytest.mark.usefixtures("few_descriptors")
 def test_files_of_a_running_flush_stay_open(tmp_path: Path) -> None:
-    """Or another file gets their descriptors, and is synced instead of them."""
+    """Otherwise another file could get their descriptors and be synced instead."""
     logs = start(tmp_path)
     for number in range(LOGS):
         logs.create(TopicPartition("t", number), None, now_ms=0)
@@ -127,7 +127,7 @@ def test_files_of_a_running_flush_stay_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("few_descriptors")
-def test_a_round_flushes_as_many_logs_as_may_hold_files_open(tmp_path: Path) -> None:
+def test_a_round_flushes_as_many_logs_as_may_have_open_files(tmp_path: Path) -> None:
     flusher = GroupFlusher()
     logs = start(tmp_path, flusher)
     count = segments_open_max()

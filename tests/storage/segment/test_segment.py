@@ -1,4 +1,4 @@
-"""One segment: finding batches, indexes that heal themselves, shortening, life on disk."""
+"""One segment: locating batches, repair of its indexes, truncation, and its files."""
 
 from pathlib import Path
 
@@ -66,18 +66,18 @@ def test_boundaries_are_ends_of_batches(segment: Segment) -> None:
             assert next_offset <= spans[end // size].base_offset
 
 
-def test_where_a_read_ended_the_next_one_begins(segment: Segment) -> None:
+def test_the_next_read_begins_where_the_last_one_ended(segment: Segment) -> None:
     spans = list(segment.walk())
     size = spans[0].size
     for end in (5 * size, 6 * size + 7):
         position, next_offset = segment.boundary(end, 2 * size)
         found = segment.locate(next_offset)
         assert found == spans[position // size]
-        # Those who have not seen the end of that read find the same.
+        # Readers that did not make that read find the same.
         assert segment.locate(found.base_offset) == segment.locate(found.last_offset) == found
 
 
-def test_nobody_begins_where_the_segment_was_cut(tmp_path: Path) -> None:
+def test_no_read_begins_where_the_segment_was_cut(tmp_path: Path) -> None:
     segment = new_segment(tmp_path)
     fill(segment)
     size = segment.size // 50
@@ -88,14 +88,14 @@ def test_nobody_begins_where_the_segment_was_cut(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sends_files", [False, True])
 @pytest.mark.parametrize(("wanted", "is_sure"), [(80_000, True), (80_000, False), (1 << 19, True)])
-def test_what_a_thread_has_loaded_is_not_read_again(
+def test_bytes_that_a_thread_has_loaded_are_not_read_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     wanted: int,
     is_sure: bool,
     sends_files: bool,
 ) -> None:
-    """Where it cannot be told what is cached it would never end."""
+    """On systems that cannot report what is cached, the read would otherwise never end."""
     segment = new_segment(tmp_path)
     for number in range(1_000):
         position = segment.size
@@ -114,7 +114,7 @@ def test_what_a_thread_has_loaded_is_not_read_again(
 def read_cold(
     segment: Segment, reads: CachedReads, wanted: int
 ) -> tuple[BatchSpan, int, memoryview, int]:
-    """From the second batch on, and how often something had to be loaded."""
+    """Reads from the second batch on. Returns the number of loads too."""
     for loads in range(5):
         try:
             first = segment.locate(BASE + 1, reads)
@@ -123,20 +123,20 @@ def read_cold(
             return first, end, segment.slice(first.position, end, reads), loads
         except NotCachedError as cold:
             cold.load()()
-    raise AssertionError("it does not end")
+    raise AssertionError("the read does not end")
 
 
-def test_index_entries_are_as_sparse_as_asked(segment: Segment) -> None:
+def test_index_entries_are_as_sparse_as_configured(segment: Segment) -> None:
     positions = [position for _, position in segment.offset_index.entries]
     assert len(positions) > 10
     assert all(b - a > 200 for a, b in zip([0, *positions], positions, strict=False))
 
 
-def test_a_rebuilt_index_is_what_appending_made(segment: Segment) -> None:
+def test_a_rebuilt_index_equals_the_one_made_by_appending(segment: Segment) -> None:
     offsets, times = segment.offset_index.entries, segment.time_index.entries
     segment.rebuild_indexes()
     assert segment.offset_index.entries == offsets
-    # Rebuilding ends like sealing, with the largest timestamp.
+    # A rebuild ends like a seal, with the largest timestamp.
     assert segment.time_index.entries[: len(times)] == times
     assert segment.time_index.last_entry == (1_491, BASE + 148)
 
@@ -174,7 +174,7 @@ def test_a_batch_that_was_cut_off_is_not_found_again(tmp_path: Path) -> None:
     assert segment.locate(last) is None
 
 
-def test_what_was_read_stays_when_the_segment_is_shortened(tmp_path: Path) -> None:
+def test_bytes_read_stay_when_the_segment_is_truncated(tmp_path: Path) -> None:
     segment = new_segment(tmp_path)
     fill(segment)
     segment.seal()
@@ -187,7 +187,7 @@ def test_what_was_read_stays_when_the_segment_is_shortened(tmp_path: Path) -> No
     assert segment.next_offset() == BASE + 31
 
 
-def test_damage_in_the_log_is_told_from_damage_in_an_index(tmp_path: Path) -> None:
+def test_damage_in_the_log_is_distinguished_from_damage_in_an_index(tmp_path: Path) -> None:
     segment = new_segment(tmp_path)
     fill(segment)
     segment.seal()
@@ -238,7 +238,7 @@ def test_a_scan_in_pieces_finds_every_batch(tmp_path: Path, count: int) -> None:
     assert scan.next_offset == BASE + count
 
 
-def test_a_scan_stops_at_the_first_bad_batch_and_says_why(tmp_path: Path) -> None:
+def test_a_scan_stops_at_the_first_bad_batch_and_reports_the_reason(tmp_path: Path) -> None:
     segment = new_segment(tmp_path)
     fill(segment, 10)
     spans = list(segment.walk())

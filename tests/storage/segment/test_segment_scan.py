@@ -1,4 +1,4 @@
-"""A scan goes through a segment in pieces: batches may cross their ends, or be larger than one."""
+"""A scan reads a segment in pieces: batches may cross their ends, or be larger than a piece."""
 
 import os
 from pathlib import Path
@@ -16,7 +16,7 @@ VALUE_SIZES = [100, PIECE_BYTES - 500, 100, 3 * PIECE_BYTES, 100, PIECE_BYTES //
 
 
 def write(path: Path) -> list[int]:
-    """Where each batch begins, and where the last one ends."""
+    """Returns the start of each batch, and the end of the last one."""
     positions, content = [0], b""
     for offset, size in enumerate(VALUE_SIZES):
         content += records_batch([bytes(size)], BatchOptions(base_offset=offset))
@@ -35,8 +35,8 @@ def test_batches_of_all_sizes_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [1, 2, 3, 4, 5, 6])
-def test_a_scan_of_a_file_that_was_cut_ends(tmp_path: Path, left: int) -> None:
-    """So many batches are left, and half of the next one."""
+def test_a_scan_of_a_truncated_file_ends(tmp_path: Path, left: int) -> None:
+    """`left` batches remain, and half of the next one."""
     positions = write(tmp_path / "a.log")
     file = DiskFileSystem().open(tmp_path / "a.log")
     size = file.size()

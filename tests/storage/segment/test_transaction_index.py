@@ -46,7 +46,7 @@ def in_log_order(steps: list[tuple[int, int, int, int]]) -> list[AbortedTransact
 
 @settings(deadline=None, max_examples=150)
 @given(ENTRIES, st.integers(0, 1000), st.integers(1, 200))
-def test_a_search_finds_what_a_scan_of_all_entries_finds(
+def test_a_search_finds_the_same_as_a_scan_of_all_entries(
     steps: list[tuple[int, int, int, int]], fetch_offset: int, length: int
 ) -> None:
     entries = in_log_order(steps)
@@ -84,7 +84,7 @@ def test_the_file_appears_with_the_first_abort_and_is_kafkas_bytes() -> None:
     assert disk.unsynced()[0].path == "/"
 
 
-def test_aborts_come_in_log_order() -> None:
+def test_aborts_must_come_in_log_order() -> None:
     index = filled(aborted(1, 0, 10, 11))
     for last in (9, 10):
         with pytest.raises(InvalidIndexEntryError, match="does not follow 10"):
@@ -112,7 +112,7 @@ def test_an_append_that_fails_adds_nothing_in_memory() -> None:
     assert disk.files()[str(PATH)] == b""
 
 
-def test_it_moves_and_goes_with_its_segment() -> None:
+def test_the_index_is_moved_and_removed_with_its_segment() -> None:
     disk = SimulatedDisk()
     index = TransactionIndex(disk, PATH, Offset(0))
     index.append(aborted(1, 0, 10, 11))
@@ -123,7 +123,7 @@ def test_it_moves_and_goes_with_its_segment() -> None:
     assert disk.files() == {}
 
 
-def test_a_damaged_index_is_refused_or_is_another_list_of_aborts() -> None:
+def test_a_damaged_index_is_refused_or_is_a_valid_list_of_other_aborts() -> None:
     entries = [aborted(1000, 5, 10, 11), aborted(2000, 3, 20, 21), aborted(1000, 15, 30, 31)]
     content = b"".join(struct.pack(">hqqqq", 0, *entry) for entry in entries)
     for damaged in all_damages(content):
@@ -156,7 +156,9 @@ def test_an_impossible_entry_is_refused(entry: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("which", ["clean", "dirty"])
-def test_kafkas_index_hides_what_read_committed_does_not_see(which: str, tmp_path: Path) -> None:
+def test_kafkas_index_hides_the_records_that_read_committed_skips(
+    which: str, tmp_path: Path
+) -> None:
     root = unpack("clean" if which == "clean" else "dirty", tmp_path)
     for number, partition in expected_topics()["txns"].partitions.items():
         path = root / f"txns-{number}" / PATH.name
@@ -164,7 +166,7 @@ def test_kafkas_index_hides_what_read_committed_does_not_see(which: str, tmp_pat
         found, _ = index.collect(Offset(0), partition.last_stable)
         assert found
         assert partition.committed_offsets is not None
-        # The aborted producer's ranges and the committed offsets do not meet.
+        # The ranges of the aborted producer and the committed offsets do not overlap.
         for entry in found:
             inside = range(entry.first_offset, entry.last_offset + 1)
             assert not set(inside) & set(partition.committed_offsets)

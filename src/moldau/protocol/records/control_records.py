@@ -109,6 +109,8 @@ def end_transaction_marker(
 
 
 class OffsetAndEpoch(NamedTuple):
+    """The first offset of a batch to build, and the epoch of the leader that writes it."""
+
     base_offset: int
     partition_leader_epoch: int
 

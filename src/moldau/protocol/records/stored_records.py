@@ -64,8 +64,8 @@ def decode_metadata_record(
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"metadata frame version {frame_version}")
     record_type, offset = read_unsigned_varint(view, offset)
     version, offset = read_unsigned_varint(view, offset)
-    found = _class_of(lookup, record_type, "metadata record")
-    message = decode(found, version, view[offset:], budget=TRUSTED_ELEMENT_BUDGET)
+    message_class = _class_of(lookup, record_type, "metadata record")
+    message = decode(message_class, version, view[offset:], budget=TRUSTED_ELEMENT_BUDGET)
     return StoredRecord(message, version)
 
 
@@ -87,8 +87,10 @@ def decode_coordinator_value(
 ) -> StoredRecord:
     """`record_type` is the API_KEY of the key."""
     version, body = _int16_and_rest(buffer)
-    found = _value_class(topic, record_type)
-    return StoredRecord(decode(found, version, body, budget=TRUSTED_ELEMENT_BUDGET), version)
+    message_class = _value_class(topic, record_type)
+    return StoredRecord(
+        decode(message_class, version, body, budget=TRUSTED_ELEMENT_BUDGET), version
+    )
 
 
 # Finding a class goes through Python's importer, which takes longer than decoding a record.

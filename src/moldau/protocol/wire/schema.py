@@ -208,8 +208,8 @@ class _Builder:
 
 def struct_named(owner: type[Struct], name: str) -> type[Struct]:
     """Structures are defined in the module of their message."""
-    found: type[Struct] = getattr(sys.modules[owner.__module__], name)
-    return found
+    struct_class: type[Struct] = getattr(sys.modules[owner.__module__], name)
+    return struct_class
 
 
 def contains(versions: str, version: int) -> bool:

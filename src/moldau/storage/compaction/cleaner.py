@@ -194,9 +194,9 @@ class LogCleaner:
         stopped or retention has removed a segment of the group.
         """
         log = compaction.log
-        wanted = set(group.replaced)
-        old = [segment for segment in log.segments if segment.base_offset in wanted]
-        if compaction.is_stopped or len(old) != len(wanted):
+        replaced = set(group.replaced)
+        old = [segment for segment in log.segments if segment.base_offset in replaced]
+        if compaction.is_stopped or len(old) != len(replaced):
             compaction.stop()
             group.cleaned.remove_files()
             raise CompactionAbortedError(f"{compaction.name}: the log changed")

@@ -43,15 +43,15 @@ LogInventory: TypeAlias = Mapping[int, SegmentEntry]
 
 def take_inventory(filesystem: FileSystem, path: Path) -> LogInventory:
     """Of one partition's directory."""
-    found: dict[int, SegmentEntry] = {}
+    inventory: dict[int, SegmentEntry] = {}
     for listed in filesystem.list_directory(path):
         name = parse_segment_file_name(listed)
         if name is not None and name.kind == LOG_SUFFIX and not name.life:
             aborted = segment_path(path, name.base_offset, TRANSACTION_INDEX_SUFFIX)
-            found[name.base_offset] = SegmentEntry(
+            inventory[name.base_offset] = SegmentEntry(
                 filesystem.file_size(path / listed), checksum_of(filesystem, aborted)
             )
-    return found
+    return inventory
 
 
 def checksum_of(filesystem: FileSystem, path: Path) -> int:

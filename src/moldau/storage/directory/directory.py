@@ -125,7 +125,7 @@ def format_directory(filesystem: FileSystem, path: Path, meta: MetaProperties) -
 
 
 class Recovered:
-    """The segments examined since the directory was opened after an unclean stop."""
+    """Counts of recovery since the directory was opened: logs, bytes scanned, bytes truncated."""
 
     __slots__ = ("bytes_cut", "bytes_scanned", "logs")
 
@@ -236,7 +236,7 @@ class LogDirectory:
         self._refusal_listener, self._room_listener = refused, taken
 
     def write_refused(self, error: DiskFullError) -> None:
-        """Nested guards report the same refusal only once."""
+        """Called by nested context managers; the same refusal is reported only once."""
         is_known, self._last_refusal = error is self._last_refusal, error
         self.is_refusing = True
         if self._refusal_listener is not None and not is_known:

@@ -1,7 +1,5 @@
-"""All logs of one log directory: loading, creation, deletion in two steps, checkpoints, clean stop.
-
-A checkpoint never claims more than the disk holds, and it is lowered before a log is truncated: an
-entry that is too high would look like lost records at the next start.
+"""All logs of one log directory: loading, creation, deletion in two steps, clean stop. Checkpoints
+are lowered before a log is truncated (see log_checkpoints.py).
 """
 
 import contextlib
@@ -196,9 +194,7 @@ class Logs:
     def making(
         self, wanted: Mapping[TopicPartition, Uuid], now_ms: int, do_all: DoAll = map
     ) -> Steps[dict[TopicPartition, KafkaError]]:
-        """Creates these logs and settles. Yields the logs that could not be created, with the
-        error.
-        """
+        """Creates these logs and settles. Returns the errors of those that failed."""
         refused: dict[TopicPartition, KafkaError] = {}
         try:
             yield from self.checkpoints.forgetting(wanted)
@@ -279,17 +275,13 @@ class Logs:
         return log
 
     def delete(self, partition: TopicPartition, unique_id: Uuid, now_ms: int) -> None:
-        """First step: out of use, its directory renamed to `…-delete`; `settling` makes
-        it durable.
-        """
+        """First step: takes the log out of use and renames its directory to `…-delete`."""
         log, name = self._take_out(partition, DirectoryKind.DELETED, unique_id)
         due_ms = now_ms + log.config.file_delete_delay_ms
         self._deleted.append(DeletedDirectory(name, due_ms))
 
     def set_aside(self, partition: TopicPartition, unique_id: Uuid) -> str:
-        """The cluster does not know the log: it is neither used nor removed, but renamed to
-        `…-stray`.
-        """
+        """Renames a log that the cluster does not know to `…-stray`; it is not removed."""
         return self._take_out(partition, DirectoryKind.STRAY, unique_id)[1]
 
     def _take_out(
@@ -336,9 +328,7 @@ class Logs:
             filesystem.sync_directory(path)
 
     def removing_deleted(self, now_ms: int, count_max: int | None = None) -> Steps[int]:
-        """Second step, for segments and for whole logs, each up to `count_max`. Returns how many
-        were removed altogether.
-        """
+        """Second step, for up to `count_max` segments and as many logs. Returns the total."""
         removed = 0
         for log in self._all():
             left = None if count_max is None else count_max - removed

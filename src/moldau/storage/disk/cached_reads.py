@@ -42,12 +42,12 @@ class NotCachedError(MoldauError):
         path: Path,
         work: Callable[[], Adopt],
         size_bytes: int,
-        is_asked_for: Callable[[], bool],
+        is_current: Callable[[], bool],
     ) -> None:
         super().__init__(f"{path}: {size_bytes} bytes are not in memory")
         self.size_bytes = size_bytes
         self._work = work
-        self._is_asked_for = is_asked_for
+        self._is_current = is_current
 
     def load(self) -> Adopt:
         """Returns the step for the owner; never raises."""
@@ -58,7 +58,7 @@ class NotCachedError(MoldauError):
 
     def _failed(self, error: OSError | DamagedFileError) -> None:
         is_of_the_name = isinstance(error, FileNotFoundError | DamagedFileError)
-        if self._is_asked_for() or not is_of_the_name:
+        if self._is_current() or not is_of_the_name:
             raise error
 
 
@@ -174,13 +174,13 @@ class CachedReads:
         if not index.is_loaded and path not in self._tried:
             self._tried.add(path)
 
-            def is_asked_for() -> bool:
+            def is_current() -> bool:
                 return index.path == path and not segment.is_retired
 
-            raise NotCachedError(path, index.loading(), 0, is_asked_for)
+            raise NotCachedError(path, index.loading(), 0, is_current)
 
     def read(self, segment: ReadSegment, start: int, size: int) -> memoryview:
-        """Shorter only at the end of the file, even though this process has not truncated it."""
+        """Shorter only if another program has truncated the file."""
         for loaded in self._loaded:
             if loaded.holds(segment, start, start + size):
                 first = start - loaded.start

@@ -22,7 +22,7 @@ SIZE_MIN = 96 * 1024
 def view_of(chunk: object) -> FileView | None:
     """The view that the chunk was made of, if the chunk covers all of it."""
     if type(chunk) is memoryview:
-        behind = chunk.obj
-        if isinstance(behind, FileView) and len(chunk) == len(behind):
-            return behind
+        view = chunk.obj
+        if isinstance(view, FileView) and len(chunk) == len(view):
+            return view
     return None

@@ -206,8 +206,8 @@ class DiskFile:
             flags = disk_calls.CACHED_ONLY
             if not self.tells_cached:
                 raise _would_wait(self.path)
-        wanted, got = len(target), 0
-        while got < wanted:
+        size, got = len(target), 0
+        while got < size:
             try:
                 more = disk_calls.read_into(
                     self._fd, [target[got:] if got else target], offset + got, flags
@@ -235,10 +235,10 @@ class DiskFile:
         try:
             for start in range(0, len(buffers), _IOV_MAX):
                 group = buffers[start : start + _IOV_MAX]
-                wanted = sum(map(len, group)) if len(group) > 1 else len(group[0])
+                size = sum(map(len, group)) if len(group) > 1 else len(group[0])
                 written = write_buffers(self._fd, group, self._size)
                 self._size += written
-                if written < wanted:
+                if written < size:
                     self.write_at(self._size, memoryview(b"".join(group))[written:])
         except OSError:
             # A failed write may still have moved the end.

@@ -57,8 +57,8 @@ def is_partition_directory(path: Path, options: InspectionOptions) -> bool:
 
 
 def inspect_partition_directory(path: Path, options: InspectionOptions) -> Iterator[Item]:
-    found = parse_directory_name(path.name)
-    state = _STATES[found.kind] if found else ""
+    directory = parse_directory_name(path.name)
+    state = _STATES[directory.kind] if directory else ""
     yield DirectoryStart(path, "partition", (("state", state),) if state else ())
     totals = _PartitionTotals(path)
     for item in _partition_items(path, options, totals):
@@ -71,8 +71,8 @@ def inspect_log_directory(path: Path, options: InspectionOptions) -> Iterator[It
     filesystem = options.filesystem
     names = filesystem.list_directory(path)
     files = [name for name in names if not filesystem.is_directory(path / name)]
-    found = [parse_directory_name(name) for name in names if name not in files]
-    partitions = [partition for partition in found if partition is not None]
+    parsed = [parse_directory_name(name) for name in names if name not in files]
+    partitions = [partition for partition in parsed if partition is not None]
     facts: list[tuple[str, int | str]] = []
     problems = 0
     complaints: list[Item] = []

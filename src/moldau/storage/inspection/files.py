@@ -74,8 +74,8 @@ def _content(
     file: InspectedFile, name: FileName, options: InspectionOptions, totals: _Totals
 ) -> Iterator[Item]:
     if name.kind is FileKind.UNKNOWN:
-        told = "not a file that Kafka or Moldau writes; not read"
-        yield Remark(file.path, None, told, is_unread=True)
+        remark = "not a file that Kafka or Moldau writes; not read"
+        yield Remark(file.path, None, remark, is_unread=True)
         return
     if name.kind in _WITHOUT_CONTENT:
         return

@@ -143,7 +143,7 @@ class IndexInspection:
                 return set()
             starts = sorted({(fields[2], fields[1]) for _, fields in self._read(_ABORTED_ENTRY)})
             self.entries = 0
-            wrong = set()
+            wrong_starts = set()
             for first_offset, producer_id in starts:
                 step = cursor.with_offset(first_offset)
                 if step is not None and not (
@@ -152,8 +152,8 @@ class IndexInspection:
                     and step.header.is_transactional
                     and not step.header.is_control
                 ):
-                    wrong.add((first_offset, producer_id))
-            return wrong
+                    wrong_starts.add((first_offset, producer_id))
+            return wrong_starts
 
     def _cursor(self, stack: ExitStack) -> BatchCursor | None:
         log = sibling(self._options.filesystem, self._path, ".log")

@@ -124,8 +124,8 @@ def _quorum_state(path: Path, options: InspectionOptions) -> Iterator[Item]:
 
 def _damage_note(path: Path, options: InspectionOptions) -> Iterator[Item]:
     reason, _, _ = read_whole(options.filesystem, path).partition(b"\n")
-    told = excerpt(reason.decode("utf-8", "replace"))
-    raise DamagedFileError(path, f"a broker found damage in this log: {told}")
+    note = excerpt(reason.decode("utf-8", "replace"))
+    raise DamagedFileError(path, f"a broker found damage in this log: {note}")
     yield
 
 
@@ -138,15 +138,15 @@ def _inventory(path: Path, options: InspectionOptions) -> Iterator[Item]:
 
 def _json_object(content: bytes, *, required: tuple[str, ...]) -> Iterator[Item]:
     try:
-        found = json.loads(content)
+        fields = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise ValueError("not a JSON object")  # noqa: TRY004 - content, not a caller's mistake
-    missing = [key for key in required if type(found.get(key)) is not int]
+    missing = [key for key in required if type(fields.get(key)) is not int]
     if missing:
         raise ValueError(f"no number in {', '.join(missing)}")
-    for key, content_of_key in found.items():
+    for key, content_of_key in fields.items():
         is_plain = isinstance(content_of_key, int | str)
         yield PropertyFound(key, content_of_key if is_plain else json.dumps(content_of_key))
 

@@ -39,19 +39,21 @@ def examine(log: "LogState", path: Path) -> bool:
     return False
 
 
-def _on_damage(log: "LogState", segment: "SegmentFiles", found: "Sequence[DamagedBytes]") -> None:
-    """`found` is the damage that was not known before."""
+def _on_damage(log: "LogState", segment: "SegmentFiles", damaged: "Sequence[DamagedBytes]") -> None:
+    """`damaged` is the damage that was not known before."""
     _limit_to_next_segment(log, segment)
-    if not found:
+    if not damaged:
         return
-    _report(log, segment, [each for each in segment.damaged if each.position in _positions(found)])
+    _report(
+        log, segment, [each for each in segment.damaged if each.position in _positions(damaged)]
+    )
     reasons = {s.base_offset: str(each) for s, each in log.damaged}
     if reasons:
         log.directory.do(_noting_segments(log, reasons))
 
 
-def _positions(found: "Sequence[DamagedBytes]") -> set[int]:
-    return {each.position for each in found}
+def _positions(damaged: "Sequence[DamagedBytes]") -> set[int]:
+    return {each.position for each in damaged}
 
 
 def _limit_to_next_segment(log: "LogState", segment: "SegmentFiles") -> None:
@@ -63,8 +65,8 @@ def _limit_to_next_segment(log: "LogState", segment: "SegmentFiles") -> None:
     )
 
 
-def _report(log: "LogState", segment: "SegmentFiles", found: "Sequence[DamagedBytes]") -> None:
-    for each in found:
+def _report(log: "LogState", segment: "SegmentFiles", damaged: "Sequence[DamagedBytes]") -> None:
+    for each in damaged:
         if each.first_offset == each.next_offset:
             # Trailing bytes after the last batch: no record is lost.
             continue

@@ -85,8 +85,8 @@ class Log(LogState):
         """
 
         def read() -> ReadResult:
-            found = log_read.find(self, offset, max_bytes, isolation, min_one_batch=min_one_batch)
-            return log_read.take(self, found)
+            batches = log_read.find(self, offset, max_bytes, isolation, min_one_batch=min_one_batch)
+            return log_read.take(self, batches)
 
         with self.read_damage_handler:
             try:
@@ -113,10 +113,10 @@ class Log(LogState):
                 self, offset, max_bytes, isolation, min_one_batch=min_one_batch, reads=reads
             )
 
-    def take(self, found: FoundBatches, reads: CachedReads) -> ReadResult:
+    def take(self, batches: FoundBatches, reads: CachedReads) -> ReadResult:
         """Reads the batches that `find` returned. Raises NotCachedError instead of waiting."""
         with self.read_damage_handler:
-            return log_read.take(self, found, reads)
+            return log_read.take(self, batches, reads)
 
     def adopt(self, loaded: Adopt) -> None:
         """Adopts the result, or the failure, of a thread's work for a NotCachedError."""
@@ -187,8 +187,8 @@ class Log(LogState):
     def end_before(self, offset: int) -> int:
         """The end of the log if it were truncated to `offset`: batches are never split."""
         with self.damage_handler:
-            place = self.segments.floor_place(offset)
-            return self.segments[place].end_before(offset) if place >= 0 else offset
+            index = self.segments.floor_place(offset)
+            return self.segments[index].end_before(offset) if index >= 0 else offset
 
     def starting_over(self, offset: int, log_start_offset: int, now_ms: int) -> Steps[None]:
         """Drop everything; the next record gets `offset`. Old files are unlinked, never

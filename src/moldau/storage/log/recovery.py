@@ -75,6 +75,8 @@ class Checkpointed:
 
 @frozen(kw_only=True)
 class LogLocation:
+    """The log to open: its partition, its path, and the log directory that it belongs to."""
+
     directory: LogDirectory
     path: Path
     topic_partition: TopicPartition

@@ -63,8 +63,8 @@ def _delete(log: Log, now_ms: int, is_expired: _Expired) -> int:
     """
     expired: list[Segment] = []
     last_stable_offset = log.last_stable_offset
-    for place, segment in enumerate(log.segments):
-        end_offset = log.segments.end_of(place, log.log_end_offset)
+    for index, segment in enumerate(log.segments):
+        end_offset = log.segments.end_of(index, log.log_end_offset)
         is_empty_end = segment is log.segments.active and segment.size == 0
         if is_empty_end or end_offset > last_stable_offset or not is_expired(segment, end_offset):
             break

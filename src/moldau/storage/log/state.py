@@ -427,7 +427,9 @@ class LogState:
             is_over = self.is_abandoned or self.flushed_offset >= ticket.end_offset
 
     def abandon(self) -> None:
-        """Free the handles, write nothing; waits for the last running flush, if any."""
+        """Write nothing, and free the handles: at once, or when the last running flush is
+        finished.
+        """
         self.is_abandoned = True
         if self._flusher is not None:
             self._flusher.forget(self)

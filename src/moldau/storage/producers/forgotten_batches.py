@@ -31,7 +31,7 @@ class _File(NamedTuple):
     path: "Path"
     size: int
     segment: "IndexedSegment"
-    """An index for the thread alone."""
+    """The same segment for the thread alone, with indexes of its own."""
 
 
 class _Producer(NamedTuple):

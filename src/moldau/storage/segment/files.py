@@ -40,7 +40,7 @@ class SegmentSettings:
 
 
 class SegmentFiles:
-    """The files; a `sealed` segment takes no more appends."""
+    """The files of one segment. A `sealed` segment takes no more appends."""
 
     def __init__(
         self,
@@ -97,8 +97,8 @@ class SegmentFiles:
 
     def unchanged_since_now(self) -> Callable[[], bool]:
         """Returns a check for later: is the file under the segment's name still the segment's own?
-        A name is never taken again by its old owner, and each name has at most one owner among the
-        log's segments.
+        A segment never takes back a name that it gave up, and no two segments of a log have the
+        same name at a time.
         """
         path, times_shortened = self.path(), self.times_shortened
 

@@ -20,7 +20,7 @@ _TAIL_BYTES = 4 << 20
 class ReadableSegment(SegmentFiles):
     def slice(self, start: int, end: int, reads: CachedReads | None = None) -> memoryview:
         """Bytes of whole batches. Without `reads` it may wait for the disk."""
-        size = wanted = end - start
+        size = read_bytes = end - start
         is_checked = self.is_checked(start, end)
         if is_checked and reads is not None:
             view = reads.view(self, start, size)
@@ -28,11 +28,11 @@ class ReadableSegment(SegmentFiles):
                 return view
         if not is_checked:
             # The next batch's offset shows whether the last batch's is right.
-            wanted = min(size + OFFSET_BYTES, self.size - start)
+            read_bytes = min(size + OFFSET_BYTES, self.size - start)
         if reads is not None:
-            content = reads.read(self, start, wanted)
+            content = reads.read(self, start, read_bytes)
         else:
-            content = memoryview(bytearray(wanted))
+            content = memoryview(bytearray(read_bytes))
             content = content[: self.file.read_into(content, start)]
         if is_checked and len(content) == size:
             return content
@@ -119,14 +119,14 @@ class ReadableSegment(SegmentFiles):
         def examine() -> Adopt:
             file = filesystem.open(path)
             try:
-                found = find_damage(file, size, offsets)
+                damaged = find_damage(file, size, offsets)
             finally:
                 file.close()
-            return lambda: adopt(found)
+            return lambda: adopt(damaged)
 
-        def adopt(found: tuple[DamagedBytes, ...]) -> None:
+        def adopt(damaged: tuple[DamagedBytes, ...]) -> None:
             if is_unchanged():
-                self.note_damaged(found)
+                self.note_damaged(damaged)
 
         return examine
 
@@ -134,11 +134,11 @@ class ReadableSegment(SegmentFiles):
         """As `examination`, in the calling thread."""
         self.note_damaged(find_damage(self.file, self.size, self.offsets))
 
-    def note_damaged(self, found: tuple[DamagedBytes, ...]) -> None:
-        """`found` is all damage of the segment; the log is notified of new damage."""
+    def note_damaged(self, damaged: tuple[DamagedBytes, ...]) -> None:
+        """`damaged` is all damage of the segment; the log is notified of new damage."""
         known = {(each.position, each.end) for each in self.damaged}
         self._forget_located()
-        self.damaged = found
-        new = [each for each in found if (each.position, each.end) not in known]
-        if found and self.on_damage is not None:
+        self.damaged = damaged
+        new = [each for each in damaged if (each.position, each.end) not in known]
+        if damaged and self.on_damage is not None:
             self.on_damage(self, new)

@@ -37,8 +37,8 @@ class Segment(IndexedSegment):
             return last
         if reads is not None:
             reads.need(self, self.offset_index)
-        found = self._last_located = self.with_cached(reads, self._locate, offset, reads)
-        return found
+        span = self._last_located = self.with_cached(reads, self._locate, offset, reads)
+        return span
 
     def _locate(self, offset: int, reads: CachedReads | None = None) -> BatchSpan | None:
         indexed_offset, position = self.offset_index.lookup(Offset(offset))
@@ -82,9 +82,9 @@ class Segment(IndexedSegment):
             reads.read_at_once(self, floor)
         if not self.damaged:
             start = floor if is_near else max(floor, index.position_before(limit))
-            found = self._sound_boundary(limit, start, reads)
-            if found is not None:
-                return found
+            boundary = self._sound_boundary(limit, start, reads)
+            if boundary is not None:
+                return boundary
         # A batch after the last indexed one but one certainly ends before the limit, so an offset
         # is known there.
         start = floor if is_near else max(floor, index.position_well_before(limit))
@@ -101,11 +101,11 @@ class Segment(IndexedSegment):
         while following is None and position < limit:
             window = self.window(position, size, reads)
             floor_offset = max(next_offset, self.base_offset)
-            length, behind, following = batches_within(
+            length, end_offset, following = batches_within(
                 window, limit - position, size - position, floor_offset, self.offset_limit
             )
             if length > 0:
-                position, next_offset = position + length, behind
+                position, next_offset = position + length, end_offset
             elif following is None:
                 return None
         if following is not None:
@@ -116,18 +116,18 @@ class Segment(IndexedSegment):
         return None if next_offset < 0 else (position, next_offset)
 
     def _walked_boundary(
-        self, limit: int, found: int, reads: CachedReads | None
+        self, limit: int, position: int, reads: CachedReads | None
     ) -> tuple[int, int]:
         next_offset = -1
-        for span in self.walk(found, reads):
+        for span in self.walk(position, reads):
             if span.position + span.size > limit:
                 break
-            found, next_offset = span.position + span.size, span.last_offset + 1
+            position, next_offset = span.position + span.size, span.last_offset + 1
         if next_offset < 0:
             raise CorruptIndexError(
-                self.offset_index.path, f"position {found} is not before {limit}"
+                self.offset_index.path, f"position {position} is not before {limit}"
             )
-        return found, next_offset
+        return position, next_offset
 
     def _note_following(self, span: BatchSpan) -> None:
         if len(self._following) >= _FOLLOWING_MAX:

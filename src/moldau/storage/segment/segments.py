@@ -30,8 +30,8 @@ class Segments:
     def __len__(self) -> int:
         return len(self._segments)
 
-    def __getitem__(self, place: int) -> Segment:
-        return self._segments[place]
+    def __getitem__(self, index: int) -> Segment:
+        return self._segments[index]
 
     def watch(self, on_damage: OnDamage) -> None:
         """`on_damage` is called for damage found from now on."""
@@ -55,9 +55,9 @@ class Segments:
         """The index of the last segment that begins at or before `offset`; -1 if none does."""
         return bisect_right(self._bases, offset) - 1
 
-    def end_of(self, place: int, log_end_offset: int) -> int:
+    def end_of(self, index: int, log_end_offset: int) -> int:
         """An offset that no batch of the segment reaches."""
-        return self._bases[place + 1] if place + 1 < len(self._bases) else log_end_offset
+        return self._bases[index + 1] if index + 1 < len(self._bases) else log_end_offset
 
     def overlapping(self, start_offset: int, end_offset: int) -> list[Segment]:
         """The segments that may contain offsets in [start_offset, end_offset)."""
@@ -65,19 +65,19 @@ class Segments:
         return self._segments[first : bisect_left(self._bases, end_offset)]
 
     def add(self, segment: Segment) -> None:
-        place = bisect_left(self._bases, segment.base_offset)
-        self._segments.insert(place, segment)
-        self._bases.insert(place, segment.base_offset)
+        index = bisect_left(self._bases, segment.base_offset)
+        self._segments.insert(index, segment)
+        self._bases.insert(index, segment.base_offset)
         segment.on_damage = self._on_damage
-        self._link_around(place)
+        self._link_around(index)
 
     def remove(self, segment: Segment) -> None:
-        place = self._segments.index(segment)
-        del self._segments[place], self._bases[place]
+        index = self._segments.index(segment)
+        del self._segments[index], self._bases[index]
         segment.is_retired = True
-        self._link_around(place)
+        self._link_around(index)
 
-    def _link_around(self, place: int) -> None:
-        for before in range(max(place - 1, 0), min(place + 1, len(self._segments))):
+    def _link_around(self, index: int) -> None:
+        for before in range(max(index - 1, 0), min(index + 1, len(self._segments))):
             following = self._bases[before + 1] if before + 1 < len(self._bases) else None
             self._segments[before].followed_by(following)

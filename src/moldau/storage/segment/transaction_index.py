@@ -64,14 +64,14 @@ class TransactionIndex:
         """The transactions that overlap [fetch_offset, upper_bound_offset), and whether the list
         is complete: if not, later segments may have more."""
         entries = self._loaded()
-        found: list[AbortedTransaction] = []
+        overlapping: list[AbortedTransaction] = []
         for slot in range(bisect_left(entries, fetch_offset, key=_last_offset_of), len(entries)):
             aborted = entries[slot]
             if aborted.first_offset < upper_bound_offset:
-                found.append(aborted)
+                overlapping.append(aborted)
             if aborted.last_stable_offset >= upper_bound_offset:
-                return found, True
-        return found, False
+                return overlapping, True
+        return overlapping, False
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop the aborts whose marker is at or after `offset`."""
