@@ -137,14 +137,14 @@ def test_positions_are_committed_when_they_are_due_and_news() -> None:
     auto.start(0)
     assert (auto.is_due(99), auto.is_due(100)) == (False, True)
     consumed = {A0: OffsetAndMetadata(5)}
-    assert auto.news(consumed) == consumed
+    assert auto.changed(consumed) == consumed
     auto.sent(100)
     auto.committed(consumed)
-    assert auto.news(consumed) == {}
+    assert auto.changed(consumed) == {}
     auto.failed(110, 20)
     assert auto.is_due(130)
     auto.keep_only([A1])
-    assert auto.news(consumed) == consumed
+    assert auto.changed(consumed) == consumed
     off = AutoCommit(is_enabled=False, interval_ms=100)
     off.start(0)
     assert not off.is_due(1e9)

@@ -157,7 +157,7 @@ class Committing:
             return
         if self.auto.due_ms != float("inf"):
             self.auto.sent(self._cluster.clock.mono_ms())
-        news = self.auto.news(self._positions.consumed())
+        news = self.auto.changed(self._positions.consumed())
         if news:
             _ = self._tasks.start(self._commit_quietly(news), "commit by itself")
 
@@ -177,7 +177,7 @@ class Committing:
             return
         consumed = self._positions.consumed()
         wanted = {one: at for one, at in consumed.items() if one in set(partitions)}
-        news = self.auto.news(wanted)
+        news = self.auto.changed(wanted)
         if not news:
             return
         try:
