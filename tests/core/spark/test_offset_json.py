@@ -27,7 +27,7 @@ def test_offsets_of_several_topics_are_read() -> None:
         ("{", "at character 2"),
         ("[]", "it is []"),
         ('{"a": 5}', "topic 'a' has 5"),
-        ('{"a": {"x": 5}}', "'x' of topic 'a' is no partition"),
+        ('{"a": {"x": 5}}', "'x' of topic 'a' is not a partition"),
         ('{"a": {"0": "5"}}', 'a-0 has "5"'),
         ('{"a": {"0": -3}}', "a-0 has -3"),
         ('{"a": {"0": true}}', "a-0 has true"),
@@ -75,7 +75,7 @@ def test_what_sparks_own_source_stored_is_read() -> None:
 
 def test_explicit_offsets_name_exactly_what_is_read() -> None:
     check_covers("startingOffsets", {A0, A1}, {A0, A1})
-    with pytest.raises(OptionError, match="says nothing about a-1"):
+    with pytest.raises(OptionError, match="does not name a-1"):
         check_covers("startingOffsets", {A0}, {A0, A1})
     with pytest.raises(OptionError, match="names b-0, which is not read"):
         check_covers("startingOffsets", {A0, B0}, {A0})

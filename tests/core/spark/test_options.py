@@ -10,7 +10,7 @@ from moldau.core.spark.offset_bounds import (
     AtTimes,
     Earliest,
     Latest,
-    Place,
+    OffsetBound,
 )
 from moldau.core.spark.options import (
     Assign,
@@ -63,7 +63,7 @@ def test_everything_is_read_in_a_batch_and_what_is_new_in_a_stream() -> None:
         ),
     ],
 )
-def test_places_come_in_sparks_order(given: dict[str, str], place: Place) -> None:
+def test_places_come_in_sparks_order(given: dict[str, str], place: OffsetBound) -> None:
     found = source_options(BROKER | {"subscribe": "a"} | given, is_stream=True)
     assert found.starting == place
 
@@ -87,13 +87,13 @@ WRONG_IN_STREAMS = [
     ({}, "one of subscribe, subscribePattern and assign is needed; none is given"),
     ({"subscribe": "a", "assign": "{}"}, "subscribe and assign are given"),
     ({"subscribe": " , "}, "subscribe is empty"),
-    ({"subscribePattern": "a("}, "is no pattern"),
+    ({"subscribePattern": "a("}, "is not a pattern"),
     ({"subscribe": "a", "startingOffsets": "earlist"}, "did you mean earliest"),
     ({"subscribe": "a", "endingOffsets": "latest"}, "a stream has no end"),
     ({"subscribe": "a", "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger=0"),
     ({"subscribe": "a", "minPartitions": "x"}, "minPartitions=x"),
     ({"subscribe": "a", "failOnDataLoss": "yes"}, "neither true nor false"),
-    ({"subscribe": "a", "maxTriggerDelay": "soon"}, "no duration"),
+    ({"subscribe": "a", "maxTriggerDelay": "soon"}, "not a duration"),
     ({"subscribe": "a", "startingTimestamp": "today"}, "milliseconds since 1970"),
     ({"subscribe": "a", "startingOffsetsByTimestampStrategy": "x"}, "error or latest"),
     ({"subscribe": "a", "kafka.auto.offset.reset": "latest"}, "use startingOffsets"),
