@@ -147,12 +147,12 @@ WRONG = [
     ({"listeners": "STRANGE://h:1"}, "listener.security.protocol.map has no protocol for STRANGE"),
     (
         {"listeners": "PLAINTEXT://h:1,plaintext://h:2,CONTROLLER://h:3"},
-        "listeners: each listener needs a name of its own",
+        "listeners: listener names must be unique",
     ),
     ({"listeners": "PLAINTEXT://h:1,CONTROLLER://h:1"}, "share port 1"),
     ({"listeners": "PLAINTEXT://h:1"}, "controller.listener.names: CONTROLLER is not in listeners"),
     ({"listeners": "CONTROLLER://h:1"}, "a broker needs a listener that is not in"),
-    ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "nobody can connect to 0.0.0.0"),
+    ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "clients cannot connect to 0.0.0.0"),
     ({"advertised.listeners": "SSL://h:1"}, "advertised.listeners: SSL is not in listeners"),
     ({"inter.broker.listener.name": "SSL"}, "inter.broker.listener.name: SSL is not one of"),
     (
@@ -165,8 +165,8 @@ WRONG = [
     ({"early.start.listeners": "OTHER"}, "early.start.listeners: OTHER is not among"),
     ({"listener.security.protocol.map": "PLAINTEXT:TLS"}, "'PLAINTEXT:TLS' is not NAME:PROTOCOL"),
     ({"controller.quorum.bootstrap.servers": ""}, "must name the controllers"),
-    ({"controller.quorum.voters": "2@h:1"}, "node.id=1 is a controller but not in it"),
-    ({"group.coordinator.rebalance.protocols": "consumer"}, "classic can not be left out"),
+    ({"controller.quorum.voters": "2@h:1"}, "node.id=1 is a controller, but not in it"),
+    ({"group.coordinator.rebalance.protocols": "consumer"}, "classic cannot be left out"),
     ({"group.share.assignors": "a,b"}, "exactly one assignor"),
     (
         {"group.consumer.session.timeout.ms": "1000"},
@@ -316,7 +316,7 @@ def test_a_controller_is_reached_where_the_voters_say() -> None:
 @pytest.mark.parametrize(
     ("base", "changes", "says"),
     [
-        (BROKER, {"controller.quorum.voters": "1@h:1"}, "is no controller but in it"),
+        (BROKER, {"controller.quorum.voters": "1@h:1"}, "is not a controller, but in it"),
         (BROKER, {"listeners": COMBINED["listeners"]}, "none of controller.listener.names"),
         (BROKER, {"controller.quorum.auto.join.enable": "true"}, "is only for controllers"),
         (

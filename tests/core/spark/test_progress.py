@@ -55,7 +55,7 @@ def test_a_deleted_partition_is_a_loss_and_then_left_out() -> None:
 def test_a_topic_made_again_is_noticed_by_its_id_even_if_it_is_longer() -> None:
     start, latest = position(a0=5), position(NEW, a0=50)
     (lost,) = losses(start, latest)
-    assert "made again" in lost.reason
+    assert "created again" in lost.reason
     end = next_end(start, latest, Limits(), 0)
     assert end is not None
     ranges, _ = ranges_between(start, end)
