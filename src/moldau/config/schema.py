@@ -142,7 +142,7 @@ def refused(detail: str) -> KafkaError:
 
 
 def setting(name: str, kind: Kind, default: Any, doc: str, **traits: Unpack[Traits]) -> Any:
-    """Declares a setting: Kafka's name, type, default, documentation and traits. Returns Any, because
+    """Declares a setting: Kafka's name, type, default, doc and traits. Returns Any, because
     the attribute of an instance is the value.
     """
     return Setting(name, kind, default, doc, **traits)

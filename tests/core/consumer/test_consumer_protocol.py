@@ -48,7 +48,7 @@ class PeerCluster:
 )
 @settings(deadline=None)
 @given(subscriptions=SUBSCRIPTIONS, partitions=PARTITIONS)
-def test_assignors_share_out_as_aiokafkas_do(
+def test_assignors_agree_with_those_of_aiokafka(
     ours: str, theirs: Any, subscriptions: dict[str, list[str]], partitions: dict[str, int]
 ) -> None:
     metadata = {
@@ -65,14 +65,14 @@ def test_assignors_share_out_as_aiokafkas_do(
     }
 
 
-def test_subscriptions_are_understood_both_ways() -> None:
+def test_aiokafka_and_moldau_read_each_others_subscriptions() -> None:
     ours = write_subscription(Subscription(topics=("orders", "users")))
     assert ConsumerProtocolMemberMetadata.decode(ours).subscription == ["orders", "users"]
     theirs = ConsumerProtocolMemberMetadata(0, ["orders"], b"").encode()
     assert read_subscription(theirs).topics == ("orders",)
 
 
-def test_assignments_are_understood_both_ways() -> None:
+def test_aiokafka_and_moldau_read_each_others_assignments() -> None:
     partitions = (TopicPartition("orders", 0), TopicPartition("orders", 2), TopicPartition("u", 1))
     decoded = ConsumerProtocolMemberAssignment.decode(write_assignment(partitions))
     assert [tuple(one) for one in decoded.partitions()] == list(partitions)

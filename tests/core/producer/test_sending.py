@@ -90,7 +90,7 @@ class Producing:
         return self.sending.classify(outgoing, code, self.now_ms, 0.5)
 
 
-def test_a_batch_lingers_until_it_is_full_or_its_time_is_over() -> None:
+def test_a_batch_lingers_until_it_is_full_or_its_time_expires() -> None:
     producer = Producing()
     producer.send(b"a")
     assert producer.take() == []
@@ -124,7 +124,7 @@ def test_nothing_is_sent_without_an_identity_or_a_leader() -> None:
     assert (plan.requests, plan.topics_without_leader) == ({}, {TOPIC})
 
 
-def test_a_node_that_takes_nothing_is_stalled_until_it_takes_something() -> None:
+def test_a_node_that_accepts_nothing_is_stalled_until_it_accepts_a_request() -> None:
     producer = Producing(SendRules(linger_ms=0))
     for moment in (5.0, 30.0):
         producer.now_ms = moment
@@ -135,7 +135,7 @@ def test_a_node_that_takes_nothing_is_stalled_until_it_takes_something() -> None
     assert producer.sending.stalled_since_ms == {}
 
 
-def test_a_node_is_not_stalled_when_what_waited_for_it_is_given_up() -> None:
+def test_a_node_is_not_stalled_when_its_waiting_batches_are_given_up() -> None:
     producer = Producing(SendRules(linger_ms=0, delivery_timeout_ms=100))
     producer.send(bytes(200))
     assert producer.take(room=0) == []
@@ -145,7 +145,7 @@ def test_a_node_is_not_stalled_when_what_waited_for_it_is_given_up() -> None:
     assert producer.sending.stalled_since_ms == {}
 
 
-def test_what_failed_goes_again_first_and_alone_and_new_ones_wait() -> None:
+def test_a_failed_batch_is_retried_first_and_alone_while_new_ones_wait() -> None:
     producer = Producing(SendRules(linger_ms=0, backoff=Backoff(10, 50)))
     for value in range(5):
         producer.send(bytes([value]) * 80)
@@ -211,14 +211,14 @@ def test_the_last_epoch_is_followed_by_a_new_id() -> None:
         (ErrorCode.MESSAGE_TOO_LARGE, Verdict.FAILED),
     ],
 )
-def test_what_answers_mean(code: ErrorCode, verdict: Verdict) -> None:
+def test_verdicts_on_responses(code: ErrorCode, verdict: Verdict) -> None:
     producer = Producing(SendRules(linger_ms=0))
     producer.send(b"a")
     (request,) = producer.take()
     assert producer.classify(request[0], code) is verdict
 
 
-def test_no_attempt_more_than_allowed_and_none_when_the_time_is_over() -> None:
+def test_retries_are_limited_by_number_and_time() -> None:
     producer = Producing(SendRules(linger_ms=0, retries=1, backoff=Backoff(1, 1)))
     producer.send(b"a")
     (request,) = producer.take()
@@ -252,7 +252,7 @@ def test_a_batch_that_is_too_large_becomes_two_with_the_same_numbers() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 120), loss=st.floats(0, 0.6))
-def test_whatever_is_lost_every_record_is_there_once_and_in_order(
+def test_every_record_is_written_once_and_in_order_despite_losses(
     seed: int, count: int, loss: float
 ) -> None:
     """Requests and answers are lost, brokers refuse for a while, batches are too large."""
@@ -302,9 +302,7 @@ def _answer(
 
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 80))
-def test_records_that_run_out_of_time_leave_no_double_and_the_rest_in_order(
-    seed: int, count: int
-) -> None:
+def test_expired_records_leave_no_duplicates_and_the_rest_in_order(seed: int, count: int) -> None:
     rng = Random(seed)
     rules = SendRules(linger_ms=0, delivery_timeout_ms=60, backoff=Backoff(5, 20))
     producer = Producing(rules, batch_bytes=80)
@@ -343,7 +341,7 @@ def test_records_that_run_out_of_time_leave_no_double_and_the_rest_in_order(
     assert set(acknowledged) <= set(values)
 
 
-def test_users_threads_may_ask_who_waits_while_others_become_active() -> None:
+def test_users_threads_may_count_waiting_batches_while_partitions_become_active() -> None:
     producing = Producing()
     sending = producing.sending
     stop = threading.Event()

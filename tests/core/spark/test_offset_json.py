@@ -55,21 +55,21 @@ def test_a_wrong_assignment_is_refused(text: str) -> None:
         parse_assignment(text)
 
 
-def test_a_querys_position_comes_back_with_the_ids_of_its_topics() -> None:
+def test_a_querys_position_survives_a_round_trip_with_topic_ids() -> None:
     position = QueryOffsets({A0: 5, A1: 7, B0: 0}, {"a": "x" * 22})
     stored = write_query_offsets(position)
     assert stored["a"] == {"0": 5, "1": 7}
     assert read_query_offsets(stored) == position
 
 
-def test_the_end_of_a_first_batch_says_where_it_began() -> None:
+def test_the_end_of_a_first_batch_contains_its_start() -> None:
     position = QueryOffsets({A0: 5}, {"a": "x" * 22}, {A0: 3})
     stored = write_query_offsets(position)
     assert stored["a"] == {"0": 5}
     assert read_query_offsets(stored) == position
 
 
-def test_what_sparks_own_source_stored_is_read() -> None:
+def test_positions_of_sparks_own_source_are_read() -> None:
     assert read_query_offsets({"a": {"0": 5}}) == QueryOffsets({A0: 5}, {})
 
 

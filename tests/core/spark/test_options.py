@@ -63,7 +63,7 @@ def test_everything_is_read_in_a_batch_and_what_is_new_in_a_stream() -> None:
         ),
     ],
 )
-def test_places_come_in_sparks_order(given: dict[str, str], place: OffsetBound) -> None:
+def test_offset_bounds_have_sparks_priority(given: dict[str, str], place: OffsetBound) -> None:
     found = source_options(BROKER | {"subscribe": "a"} | given, is_stream=True)
     assert found.starting == place
 
@@ -159,17 +159,17 @@ def test_wrong_options_of_the_sink(given: dict[str, str], said: str) -> None:
 @pytest.mark.parametrize(
     "given", [{}, {"path": "/warehouse/t"}, BROKER | {"provider": "moldau", "subscribe": "a"}]
 )
-def test_a_table_that_lost_its_options_is_told_so(given: dict[str, str]) -> None:
+def test_a_table_that_lost_its_options_is_refused_with_a_hint(given: dict[str, str]) -> None:
     for read in (lambda: source_options(given, is_stream=False), lambda: sink_options(given)):
         with pytest.raises(OptionError, match="CREATE TEMPORARY VIEW"):
             read()
 
 
-def test_a_topics_name_is_taken_without_blanks_around_it() -> None:
+def test_topic_names_are_stripped() -> None:
     assert sink_options(BROKER | {"topic": " a "}).topic == "a"
 
 
-def test_what_only_sparks_own_source_needs_is_passed_over() -> None:
+def test_options_of_sparks_own_source_are_ignored() -> None:
     given = {
         "kafkaConsumer.pollTimeoutMs": "1",
         "fetchOffset.numRetries": "1",
