@@ -1,4 +1,4 @@
-"""What a request makes of a resource's settings."""
+"""A resource's settings after AlterConfigs and IncrementalAlterConfigs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A node's settings as a whole: what is taken, what is refused, what several mean together."""
+"""A node's settings as a whole: accepted and refused ones, and values derived from several."""
 
 import subprocess
 import sys
@@ -123,7 +123,7 @@ def test_unknown_names_are_kept_and_can_be_refused(name: str, says: str) -> None
     assert says in refused.value.detail
 
 
-# Each row: what is changed in COMBINED, and what the one line of the error says.
+# Each row: the change of COMBINED, and the error's line.
 WRONG = [
     ({"num.partitions": "many"}, "many for configuration num.partitions: Not a number of type INT"),
     ({"num.partitions": "0"}, "0 for configuration num.partitions: Value must be at least 1"),

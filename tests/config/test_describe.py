@@ -1,4 +1,4 @@
-"""What is said about settings. A live Apache Kafka is asked the same in the interop suite."""
+"""DescribeConfigs. The interop suite compares it with a live Apache Kafka."""
 
 from config.nodes import COMBINED
 

@@ -57,7 +57,7 @@ def test_throttles_exist_only_at_run_time() -> None:
     assert BrokerConfig.parse({**COMBINED, **rate}).unknown == tuple(rate)
 
 
-# Each row: what is changed, whether for all brokers, what the error says.
+# Each row: the change, whether it is for all brokers, the error.
 REFUSED = [
     ({"num.partitions": "3"}, True, "Cannot update these configs dynamically: [num.partitions]"),
     ({"num.partitions": "3"}, False, "Cannot update these configs dynamically: [num.partitions]"),

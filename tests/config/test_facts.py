@@ -32,7 +32,7 @@ DECLARED = {
     "admin": AdminConfig.declared,
 }
 CLIENTS = ["producer", "consumer", "admin"]
-# What clients can be told beside Kafka's own settings; librdkafka has these names.
+# Settings of clients that Kafka does not have; the names are librdkafka's.
 OWN = {
     "sasl.username",
     "sasl.password",

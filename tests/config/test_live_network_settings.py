@@ -152,7 +152,7 @@ def test_a_response_has_no_more_records_than_the_node_allows() -> None:
         assert len(list(iterate_batches(fetched))) == 3
 
 
-# What the kernel knows
+# The kernel's state
 
 
 def other_end(client: socket.socket) -> socket.socket:
@@ -179,7 +179,7 @@ def test_buffers_of_connections_have_the_configured_size(name: str, option: int)
             node.client.ask(hello(), 3)
             node.comes(lambda: _has_other_end(client), step_ms=0)
             with other_end(client) as end:
-                # Linux doubles what it is asked for.
+                # Linux doubles the requested size.
                 assert end.getsockopt(socket.SOL_SOCKET, option) == 40_000
 
 

@@ -59,7 +59,7 @@ def test_a_broker_that_is_silent_for_too_long_leads_nothing() -> None:
     with two_brokers({"broker.session.timeout.ms": "600000"}) as (node, second):
         second.heartbeat()
         topic = second.create_topic("t", SECOND, FIRST)
-        # In steps that are no jumps: for these nobody is blamed.
+        # In small steps: larger ones extend all sessions.
         for _ in range(30):
             node.advance(1_000)
             assert second.leader(topic) == SECOND

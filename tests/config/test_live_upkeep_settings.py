@@ -1,4 +1,4 @@
-"""What a node does to its logs from time to time: how often, how fast, and whether at all."""
+"""Periodic work of a node on its logs: how often, how fast, and whether at all."""
 
 import os
 import re
@@ -110,7 +110,7 @@ def test_offsets_are_checkpointed_as_often_as_configured(name: str, file_name: s
 
 @proves("log.flush.start.offset.checkpoint.interval.ms")
 def test_log_start_offsets_are_checkpointed_as_often_as_configured() -> None:
-    """A start that somebody asked for is written at once; that it is needless now, later."""
+    """A start offset from a DeleteRecords request is written at once, its removal later."""
     settings = {
         "log.flush.start.offset.checkpoint.interval.ms": str(HOUR_MS),
         "log.retention.check.interval.ms": "1000",
@@ -177,7 +177,7 @@ def test_silent_producers_are_checked_as_often_as_configured() -> None:
         node.is_due_after(HOUR_MS, is_forgotten(node, known))
 
 
-# What is synced
+# Flushing
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def wait_for_a_pass(node: LiveNode, topic: str) -> None:
 
 
 def cleaned_in_one_pass(node: LiveNode, topic: str) -> int:
-    """How far the first pass gets in 12,000 keys. What it leaves is too little for another."""
+    """How many of 12,000 keys the first pass cleans. The rest is too little for another pass."""
     node.create_topic(
         topic,
         {
@@ -266,7 +266,7 @@ def test_the_cleaner_obeys_its_rate_limit() -> None:
     with live_node({name: "1"}) as node:
         topic = node.create_topic("t", COMPACTED | SMALL)
         key = write_twice(node, topic)
-        # Some 150 bytes have to be read twice, and what is left written.
+        # Some 150 bytes have to be read twice, and the remaining ones written.
         for _ in range(6):
             node.advance(20_000)
             node.stays_away(is_compacted(node, topic, key))
@@ -304,7 +304,7 @@ def test_the_cleaner_reads_no_more_at_once_than_its_buffer_holds(
 @proves("log.cleaner.threads")
 @proves_change("log.cleaner.threads")
 def test_as_many_logs_are_compacted_at_a_time_as_there_are_threads() -> None:
-    """Each pass takes for ever at this rate."""
+    """Each pass takes forever at this rate."""
     settings = {
         "log.cleaner.threads": "3",
         "log.cleaner.dedupe.buffer.size": str(16 << 20),

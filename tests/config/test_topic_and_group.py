@@ -1,4 +1,4 @@
-"""What a topic, a group and a client metrics subscription may set for themselves."""
+"""Settings of a topic, a group and a client metrics subscription."""
 
 import pytest
 from config.nodes import COMBINED
@@ -134,7 +134,7 @@ def test_a_session_outlasts_a_heartbeat() -> None:
 
 
 def test_later_bounds_limit_earlier_values() -> None:
-    """What was allowed when it was set may not be any more."""
+    """A value that was allowed when it was set may be out of bounds now."""
     overrides = {"consumer.session.timeout.ms": "50000", "streams.num.standby.replicas": "2"}
     validate_group_configs(overrides, NODE)
     config = group_config(

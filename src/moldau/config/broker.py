@@ -232,8 +232,8 @@ class BrokerConfig(
     @property
     def advertised_broker_listeners(self) -> tuple[Listener, ...]:
         """The addresses for clients. The node fills in empty hosts."""
-        told = self.bound_listeners if self.advertised_listeners is None else self._advertised
-        return tuple(one for one in told if one.name not in self.controller_names)
+        listeners = self.bound_listeners if self.advertised_listeners is None else self._advertised
+        return tuple(each for each in listeners if each.name not in self.controller_names)
 
     @cached_property
     def advertised_controller_listeners(self) -> tuple[Listener, ...]:

@@ -1,4 +1,4 @@
-"""Logging in: what is said is RFC 5802's, and who cannot prove that it knows us is not believed."""
+"""SASL logins follow RFC 5802, and a server that cannot prove its identity is refused."""
 
 import pytest
 

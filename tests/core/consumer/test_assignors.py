@@ -1,4 +1,4 @@
-"""How partitions are shared out. That the results are Kafka's own is shown in tests/interop."""
+"""Assignors. tests/interop compares their results with Kafka's."""
 
 import struct
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def topics_of(**counts: int) -> dict[str, list[frozenset[str]]]:
 
 
 def members_of(**topics: str) -> dict[str, Subscription]:
-    """`m1="a b"`: the member m1 wants the topics a and b."""
+    """`m1="a b"`: the member m1 subscribes to the topics a and b."""
     return {member: Subscription(topics=tuple(names.split())) for member, names in topics.items()}
 
 

@@ -87,7 +87,7 @@ def synced(generation: int, *share: TopicPartition) -> Synced:
 
 
 def settle(one: ClassicMembership, generation: int, *share: TopicPartition) -> Assigned:
-    """Through a whole rebalance as a follower."""
+    """Runs a whole rebalance as a follower."""
     assert isinstance(sole(one.step(Polled())), Prepare)
     assert isinstance(sole(one.step(Prepared())), Ask)
     assert isinstance(sole(one.step(joined(one, generation))), Ask)

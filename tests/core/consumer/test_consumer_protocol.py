@@ -1,4 +1,4 @@
-"""What members say to each other: as other clients say it, and shared out as they would."""
+"""The protocol between members: encoded and assigned like other clients do."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ PARTITIONS = st.dictionaries(TOPICS, st.integers(0, 9))
 
 
 class PeerCluster:
-    """What aiokafka's assignors ask of their client."""
+    """The part of a client that aiokafka's assignors need."""
 
     def __init__(self, partitions: dict[str, int]) -> None:
         self._partitions = partitions

@@ -150,7 +150,7 @@ def test_positions_are_committed_when_they_are_due_and_changed() -> None:
     assert not off.is_due(1e9)
 
 
-# What was fetched.
+# Fetched records.
 
 
 def batch(offsets: range, **options: object) -> bytes:

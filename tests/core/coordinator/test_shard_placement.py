@@ -1,4 +1,4 @@
-"""Everybody must find a key's coordinator in the same place: Java's arithmetic decides."""
+"""All clients and brokers must map a key to the same partition, with Java's arithmetic."""
 
 import pytest
 from hypothesis import given

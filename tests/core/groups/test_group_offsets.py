@@ -1,4 +1,4 @@
-"""Offsets: who may delete them, and what happens to those of topics that are gone."""
+"""Offsets: permitted deletions, and the offsets of deleted topics."""
 
 import pytest
 from core.groups.scenario import Scenario

@@ -1,4 +1,4 @@
-"""Who may act for a member, and how much anybody may leave in the coordinator's memory."""
+"""Which clients may act for a member, and limits on the coordinator's memory."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a leader commits, and when it refuses."""
+"""The high watermark of a leader, and refused appends."""
 
 from moldau.core.metadata.image import UNASSIGNED_DIRECTORY, PartitionImage
 from moldau.core.partition.leader import ACKS_ALL, Commit, PartitionLeader, ProposeIsr
@@ -84,7 +84,7 @@ def test_a_follower_that_caught_up_is_proposed_once_and_counts_at_once() -> None
     first.follower_fetched(2, Offset(10))
     assert first.follower_fetched(3, Offset(10)) == (ProposeIsr((1, 2, 3), 3),)
     assert first.follower_fetched(3, Offset(10)) == ()
-    # KIP-497: the controller may have added it already, so it must hold what is committed.
+    # KIP-497: the controller may have added it already, so it must have all committed records.
     first.held(Offset(12))
     assert first.follower_fetched(2, Offset(12)) == ()
     assert first.follower_fetched(3, Offset(12)) == (Commit(Offset(12)),)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from moldau.core.patterns.matcher import Pattern, PatternTooCostlyError
 from moldau.core.patterns.syntax import LENGTH_MAX, PatternError
 
-# What google-re2 1.1.20251105 matches as a whole, written down: it is no dependency of ours.
+# Recorded full matches of google-re2 1.1.20251105, which is not a dependency of ours.
 MATCHES: dict[str, list[str]] = json.loads(Path(__file__).with_name("matches.json").read_text())
-# What Python's own `re` reads as RE2 does.
+# Patterns that Python's `re` reads like RE2.
 _pieces = st.sampled_from(
     ["a", "b", ".", "[ab]", "[^a]", r"\d", r"\w", "(?:ab|b)", "()", "(?i:A)", r"\b", "^", "$"]
 )

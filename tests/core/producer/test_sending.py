@@ -1,4 +1,4 @@
-"""What a producer sends and what it makes of answers, against a partition that keeps a broker's
+"""A producer's requests and its handling of responses, against a partition with a broker's
 rules: whatever is lost on the way, every record is there once and in order.
 """
 
@@ -57,7 +57,7 @@ class Partition:
 
 
 class Producing:
-    """A `Sending` with one topic and a clock that is moved by hand."""
+    """A `Sending` with one topic and a manual clock."""
 
     def __init__(self, rules: SendRules = RULES, *, batch_bytes: int = 120) -> None:
         self.sending = Sending(rules)

@@ -1,4 +1,4 @@
-"""What a voter remembers, in the words of Kafka's file."""
+"""A voter's election state in the format of Kafka's file."""
 
 import pytest
 from hypothesis import given

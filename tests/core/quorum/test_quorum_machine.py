@@ -37,7 +37,7 @@ def voter(node_id: int, port: int = 1, directory_id: Uuid | None = None) -> Vote
 
 
 def steps(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Commands with what is expected of them."""
+    """Commands with their expected effects."""
     command, expected, below_the_line = "", [], False
     for line in [*text.splitlines(), ""]:
         if line.startswith("#"):

@@ -1,4 +1,4 @@
-"""Conditions of a query that let a reader leave something out."""
+"""Conditions of a query that let a reader skip records."""
 
 from moldau.core.spark.filters import Comparison, RowFilter
 from moldau.types import TopicPartition

@@ -1,4 +1,4 @@
-"""Options of source and sink: Spark's names, and one clear line for what is wrong."""
+"""Options of source and sink: Spark's names, and one clear line per error."""
 
 import pytest
 

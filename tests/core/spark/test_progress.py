@@ -1,4 +1,4 @@
-"""How a running query moves on when its topics change under it."""
+"""A running query's progress while its topics change."""
 
 from moldau.core.spark.offset_json import QueryOffsets
 from moldau.core.spark.planning import OffsetRange

@@ -1,4 +1,4 @@
-"""InitProducerId: a producer takes its transactional id over, or goes on with it (KIP-360)."""
+"""InitProducerId: a producer takes over its transactional id, or continues with it (KIP-360)."""
 
 import pytest
 from core.transactions.bench import ID, P0, P1, TIMEOUT_MS, Bench
@@ -55,7 +55,7 @@ def test_a_decided_transaction_is_waited_for(state: TransactionState) -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_an_open_transaction_is_aborted_first(version: int) -> None:
-    """With an epoch that nobody gets, so that the epoch of the next producer is two higher."""
+    """With an epoch that no producer gets, so the next producer's epoch is two higher."""
     bench = bench_with(S.ONGOING, version=version)
     assert bench.init() == COMING
     assert bench.state() is S.PREPARE_ABORT
@@ -110,7 +110,7 @@ def test_continuing_aborts_an_open_transaction(version: int) -> None:
     bench = bench_with(S.ONGOING, version=version)
     assert bench.init((PRODUCER, EPOCH)) == COMING
     bench.markers_written()
-    # Version 2 knows whose epoch it raised; before that the raised one was nobody's.
+    # Version 2 raises the producer's own epoch; before that no producer had the raised one.
     expected = next_of(EPOCH) if version == 2 else FENCED
     assert bench.init((PRODUCER, EPOCH)) == expected
 

@@ -53,7 +53,7 @@ RETRY, CURRENT, AHEAD, LONG_AGO = EPOCH - 1, EPOCH, EPOCH + 1, EPOCH - 2
 @pytest.mark.parametrize(
     ("state", "aborts", "commits"),
     [
-        # What is told to a retry, and to a new end.
+        # The results of a retry and of a new end.
         (S.EMPTY, (FENCED, OK), (FENCED, INVALID)),
         (S.ONGOING, (FENCED, OK), (FENCED, OK)),
         (S.PREPARE_COMMIT, (COMING, COMING), (COMING, COMING)),
@@ -202,7 +202,7 @@ def test_the_last_epoch_ends_with_another_producer_id() -> None:
     assert isinstance(answered, ProducerIdAndEpoch)
     assert answered.producer_id not in {PRODUCER, -1}
     assert answered.producer_epoch == 0
-    # The markers still fence whoever has the last epoch.
+    # The markers still fence a producer with the last epoch.
     assert bench.needed[-1].producer == (PRODUCER, LAST + 1)
     bench.load()
     assert bench.needed[-1].producer == (PRODUCER, LAST + 1)

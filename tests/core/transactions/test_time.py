@@ -1,4 +1,4 @@
-"""What time does to transactions: those that take too long are aborted, ids that rest are
+"""Time and transactions: overdue transactions are aborted, idle ids are
 forgotten, and what could not be written is tried again.
 """
 
@@ -33,7 +33,7 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(ve
     assert needed.producer == (PRODUCER, EPOCH + 1)
     bench.markers_written()
     assert bench.state() is S.COMPLETE_ABORT
-    # The producer hears of it: from version 2 on as of an end that it may have asked for itself.
+    # From version 2 on the producer sees it like an end that it requested itself.
     commit = bench.end((PRODUCER, EPOCH), commits=True)
     assert commit == (FENCED if version < 2 else ErrorCode.INVALID_TXN_STATE)
     assert bench.add((PRODUCER, EPOCH), P0) == FENCED

@@ -1,4 +1,4 @@
-"""What transactions look like in the log, and how they are found there again: also by and from
+"""Transactions in the log, written and read: also by and from
 Apache Kafka.
 """
 
@@ -144,7 +144,7 @@ def test_open_transactions_stay_open_after_a_load() -> None:
 
 
 def test_an_append_not_committed_in_time_may_still_be_decided_by_a_load() -> None:
-    """The producer was told to come again. Whoever loads the log completes what it finds, and the
+    """The producer has to retry. The next coordinator completes what is in the log, and the
     producer hears of it then.
     """
     bench = bench_with(S.ONGOING)

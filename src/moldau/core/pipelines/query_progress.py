@@ -117,8 +117,8 @@ def lag_of(sources: list[Mapping[str, Any]]) -> int | None:
         end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
         if end is None or latest is None:
             continue
-        behind = sum(max(0, at - end.get(one, 0)) for one, at in latest.items())
-        total = behind if total is None else total + behind
+        lag = sum(max(0, at - end.get(one, 0)) for one, at in latest.items())
+        total = lag if total is None else total + lag
     return total
 
 

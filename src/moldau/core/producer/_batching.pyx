@@ -379,7 +379,7 @@ cdef class Appender:
 
     cdef Batch begin(self, TopicBuffers topic, int32_t partition, Py_ssize_t needed):
         """Takes room for a new batch, or gives None. Making it may run Python code (the garbage
-        collector), so somebody else may have begun one meanwhile: the caller looks again.
+        collector), so another thread may have begun one meanwhile: the caller checks again.
         """
         cdef Py_ssize_t capacity = max(self.batch_bytes, needed + HEADER_BYTES)
         cdef Batch fresh, current

@@ -190,7 +190,7 @@ def test_controlled_shutdown_moves_leadership_first(cluster: Cluster) -> None:
 
 
 def test_the_only_broker_stops_and_restarts_with_its_partitions(cluster: Cluster) -> None:
-    """What a single node does at each clean restart."""
+    """As a single node does at each clean restart."""
     cluster.start(1)
     cluster.create("t", [1])
     epoch = cluster.image.brokers[1].epoch

@@ -51,7 +51,7 @@ def reassign(
 
 
 def in_sync(cluster: Cluster, *brokers: int) -> Any:
-    """The leader says who is in sync."""
+    """The leader reports the in-sync replicas."""
     partition = cluster.partition("t")
     members = [
         BrokerState(broker_id=each, broker_epoch=cluster.image.brokers[each].epoch)
