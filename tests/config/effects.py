@@ -10,7 +10,7 @@ from moldau.config.group import GroupConfig
 from moldau.config.log import LogConfig
 
 SOURCE = Path(__file__).parents[2] / "src" / "moldau"
-# What BrokerConfig makes of several settings: who reads the one obeys the others.
+# Values that BrokerConfig derives from several settings: reading one obeys all of them.
 DERIVED = {
     "directories": ("log.dir", "log.dirs"),
     "metadata_directory": ("metadata.log.dir",),
@@ -26,7 +26,7 @@ DERIVED = {
     "is_broker": ("process.roles",),
     "is_controller": ("process.roles",),
 }
-# What config/cleaner.py takes out of the node's settings.
+# Settings that config/cleaner.py reads.
 CLEANER = {
     "dedupe_buffer_bytes": "log.cleaner.dedupe.buffer.size",
     "load_factor": "log.cleaner.io.buffer.load.factor",
@@ -35,7 +35,7 @@ CLEANER = {
 
 
 def read_attributes() -> frozenset[str]:
-    """Every name behind a dot in what runs a node; clients and messages have the same words."""
+    """Every attribute name in the code of a node; clients and messages use the same names."""
     found: set[str] = set()
     for path in SOURCE.rglob("*.py"):
         parts = path.relative_to(SOURCE).parts
@@ -45,7 +45,7 @@ def read_attributes() -> frozenset[str]:
 
 
 def read_by_clients() -> frozenset[str]:
-    """Every name behind the word config and a dot in what runs a client."""
+    """Every attribute name of `config` in the code of a client."""
     texts = [path.read_text(encoding="utf-8") for path in (SOURCE / "client").rglob("*.py")]
     return frozenset(re.findall(r"config\.([a-z][a-z0-9_]+)\b", "\n".join(texts)))
 

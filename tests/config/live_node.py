@@ -1,4 +1,4 @@
-"""A running node whose settings are looked at from outside: over its sockets, in its files, and in
+"""A running node whose settings are observed from outside: over its sockets, in its files, and in
 its time, which these tests move.
 """
 
@@ -51,7 +51,7 @@ class LiveNode:
     # Settings
 
     def change(self, name: str, value: str | None, *, topic: str = "", node: str = "") -> None:
-        """For a topic, one node or (without either) all nodes. None goes back to the default."""
+        """For a topic, one node or (without either) all nodes. None restores the default."""
         kind = ConfigResourceType.TOPIC if topic else ConfigResourceType.BROKER
         wanted = AlterableConfig(name=name, config_operation=0 if value else 1, value=value)
         resource = AlterConfigsResource(
@@ -104,7 +104,7 @@ class LiveNode:
         assert not happened()
 
     def comes(self, happened: Callable[[], bool], step_ms: int = 16_000) -> None:
-        """It happens, sooner or later: background work gets the time that it waits for."""
+        """Advances time until it happens: background work gets the time that it waits for."""
 
         def after_a_step() -> bool:
             self.advance(step_ms)

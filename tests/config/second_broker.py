@@ -71,7 +71,7 @@ class SecondBroker:
         return bool(answer.is_fenced)
 
     def alter_isr(self, topic: str, *isr: int) -> None:
-        """As the leader of its first partition, whoever that is."""
+        """Sent as the leader of the topic's first partition."""
         metadata = self._ask_about(topic)
         (partition,) = metadata.partitions
         image = self._node.broker._running().services.image

@@ -1,4 +1,4 @@
-"""What a request makes of a resource's settings."""
+"""A resource's settings after AlterConfigs and IncrementalAlterConfigs."""
 
 import pytest
 
@@ -72,7 +72,7 @@ def test_lists_grow_and_shrink(
         ),
     ],
 )
-def test_what_can_not_be_done_is_refused(changes: list[Change], code: ErrorCode, says: str) -> None:
+def test_impossible_changes_are_refused(changes: list[Change], code: ErrorCode, says: str) -> None:
     with pytest.raises(KafkaError) as refused:
         altered({}, changes, TOPIC)
     assert refused.value.code is code

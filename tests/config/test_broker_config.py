@@ -1,4 +1,4 @@
-"""A node's settings as a whole: what is taken, what is refused, what several mean together."""
+"""A node's settings as a whole: accepted and refused ones, and values derived from several."""
 
 import subprocess
 import sys
@@ -35,12 +35,12 @@ def test_values_are_flat_and_typed() -> None:
     assert config.broker_rack is None
 
 
-def test_what_is_given_for_nothing_is_known() -> None:
+def test_settings_without_effect_are_known() -> None:
     config = parsed(num__io__threads="4", super__users="User:a", num__partitions="2")
     assert config.without_effect == ("num.io.threads", "super.users")
 
 
-def test_nothing_in_it_changes() -> None:
+def test_settings_are_immutable() -> None:
     config = parsed()
     with pytest.raises(AttributeError):
         setattr(config, "num_partitions", 2)  # noqa: B010
@@ -68,7 +68,7 @@ def test_the_controller_of_a_node_without_a_file_stays_on_this_machine() -> None
     assert [one.host for one in config.controller_listeners] == ["127.0.0.1"]
 
 
-def test_the_examples_of_apache_are_taken() -> None:
+def test_the_examples_of_apache_are_accepted() -> None:
     """The settings of config/server.properties in Apache's distribution."""
     config = BrokerConfig.parse(
         {
@@ -112,7 +112,7 @@ def test_the_examples_of_apache_are_taken() -> None:
         ("vendor.balancer", "vendor.balancer: unknown setting"),
     ],
 )
-def test_names_that_nobody_knows_are_kept_and_can_be_refused(name: str, says: str) -> None:
+def test_unknown_names_are_kept_and_can_be_refused(name: str, says: str) -> None:
     """Real files carry settings of plug-ins, vendors and releases before."""
     config = BrokerConfig.parse({**COMBINED, name: "x"})
     assert config.unknown == (name,)
@@ -123,7 +123,7 @@ def test_names_that_nobody_knows_are_kept_and_can_be_refused(name: str, says: st
     assert says in refused.value.detail
 
 
-# Each row: what is changed in COMBINED, and what the one line of the error says.
+# Each row: the change of COMBINED, and the error's line.
 WRONG = [
     ({"num.partitions": "many"}, "many for configuration num.partitions: Not a number of type INT"),
     ({"num.partitions": "0"}, "0 for configuration num.partitions: Value must be at least 1"),
@@ -147,12 +147,12 @@ WRONG = [
     ({"listeners": "STRANGE://h:1"}, "listener.security.protocol.map has no protocol for STRANGE"),
     (
         {"listeners": "PLAINTEXT://h:1,plaintext://h:2,CONTROLLER://h:3"},
-        "listeners: each listener needs a name of its own",
+        "listeners: listener names must be unique",
     ),
     ({"listeners": "PLAINTEXT://h:1,CONTROLLER://h:1"}, "share port 1"),
     ({"listeners": "PLAINTEXT://h:1"}, "controller.listener.names: CONTROLLER is not in listeners"),
     ({"listeners": "CONTROLLER://h:1"}, "a broker needs a listener that is not in"),
-    ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "nobody can connect to 0.0.0.0"),
+    ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "clients cannot connect to 0.0.0.0"),
     ({"advertised.listeners": "SSL://h:1"}, "advertised.listeners: SSL is not in listeners"),
     ({"inter.broker.listener.name": "SSL"}, "inter.broker.listener.name: SSL is not one of"),
     (
@@ -165,8 +165,8 @@ WRONG = [
     ({"early.start.listeners": "OTHER"}, "early.start.listeners: OTHER is not among"),
     ({"listener.security.protocol.map": "PLAINTEXT:TLS"}, "'PLAINTEXT:TLS' is not NAME:PROTOCOL"),
     ({"controller.quorum.bootstrap.servers": ""}, "must name the controllers"),
-    ({"controller.quorum.voters": "2@h:1"}, "node.id=1 is a controller but not in it"),
-    ({"group.coordinator.rebalance.protocols": "consumer"}, "classic can not be left out"),
+    ({"controller.quorum.voters": "2@h:1"}, "node.id=1 is a controller, but not in it"),
+    ({"group.coordinator.rebalance.protocols": "consumer"}, "classic cannot be left out"),
     ({"group.share.assignors": "a,b"}, "exactly one assignor"),
     (
         {"group.consumer.session.timeout.ms": "1000"},
@@ -186,7 +186,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("changes", "says"), WRONG, ids=lambda one: str(one)[:60])
-def test_what_is_wrong_is_said_in_one_line(changes: dict[str, str], says: str) -> None:
+def test_errors_are_one_line(changes: dict[str, str], says: str) -> None:
     with pytest.raises(KafkaError) as refused:
         BrokerConfig.parse(COMBINED | changes)
     assert refused.value.code is ErrorCode.INVALID_CONFIG
@@ -195,7 +195,7 @@ def test_what_is_wrong_is_said_in_one_line(changes: dict[str, str], says: str) -
 
 
 @pytest.mark.parametrize("name", ["node.id", "process.roles", "controller.listener.names"])
-def test_what_is_missing_is_named(name: str) -> None:
+def test_missing_settings_are_named(name: str) -> None:
     with pytest.raises(KafkaError) as refused:
         BrokerConfig.parse({key: text for key, text in COMBINED.items() if key != name})
     assert refused.value.detail == (
@@ -203,7 +203,7 @@ def test_what_is_missing_is_named(name: str) -> None:
     )
 
 
-def test_a_file_of_kafka_with_zookeeper_is_told_what_is_missing() -> None:
+def test_a_zookeeper_configuration_is_refused_with_the_missing_settings() -> None:
     file = {"zookeeper.connect": "localhost:2181", "broker.id": "0", "log.dirs": "/data"}
     with pytest.raises(KafkaError) as refused:
         BrokerConfig.parse(file)
@@ -213,7 +213,7 @@ def test_a_file_of_kafka_with_zookeeper_is_told_what_is_missing() -> None:
     assert "\n" not in words
 
 
-def test_the_older_name_of_the_node_id_is_taken() -> None:
+def test_the_older_name_of_the_node_id_is_accepted() -> None:
     config = BrokerConfig.parse(
         {key: text for key, text in COMBINED.items() if key != "node.id"} | {"broker.id": "7"}
     )
@@ -240,13 +240,13 @@ def test_settings_of_listeners_and_plugins_are_known(name: str) -> None:
     assert BrokerConfig.parse(COMBINED | {name: "1"}).given[name] == "1"
 
 
-def test_a_listeners_own_setting_comes_before_everybodys() -> None:
+def test_a_listeners_own_setting_has_priority() -> None:
     config = parsed(max__connections="100", listener__name__plaintext__max__connections="5")
     assert config.of_listener("PLAINTEXT", "max.connections") == 5
     assert config.of_listener("CONTROLLER", "max.connections") == 100
 
 
-def test_hours_minutes_and_milliseconds_mean_one_thing() -> None:
+def test_hours_minutes_and_milliseconds_set_the_same_value() -> None:
     config = parsed(log__retention__hours="2", log__roll__hours="3", log__roll__jitter__hours="1")
     assert (config.retention_ms, config.roll_ms, config.roll_jitter_ms) == (
         7_200_000, 10_800_000, 3_600_000,
@@ -261,7 +261,7 @@ def test_hours_minutes_and_milliseconds_mean_one_thing() -> None:
     assert config.flush_ms == 4
 
 
-def test_log_dirs_comes_before_log_dir() -> None:
+def test_log_dirs_has_priority_over_log_dir() -> None:
     assert parsed(log__dir="/one").directories == ("/data",)
     config = BrokerConfig.parse({k: v for k, v in COMBINED.items() if k != "log.dirs"})
     assert config.directories == config.log_dir
@@ -301,7 +301,7 @@ def test_two_listeners_share_a_port_only_with_both_kinds_of_addresses() -> None:
         )
 
 
-def test_a_controller_is_reached_where_the_voters_say() -> None:
+def test_a_controller_is_reached_at_its_address_among_the_voters() -> None:
     config = parsed(
         listeners="PLAINTEXT://h:1,CONTROLLER://:2", controller__quorum__voters="1@outside:22"
     )
@@ -316,7 +316,7 @@ def test_a_controller_is_reached_where_the_voters_say() -> None:
 @pytest.mark.parametrize(
     ("base", "changes", "says"),
     [
-        (BROKER, {"controller.quorum.voters": "1@h:1"}, "is no controller but in it"),
+        (BROKER, {"controller.quorum.voters": "1@h:1"}, "is not a controller, but in it"),
         (BROKER, {"listeners": COMBINED["listeners"]}, "none of controller.listener.names"),
         (BROKER, {"controller.quorum.auto.join.enable": "true"}, "is only for controllers"),
         (
@@ -381,7 +381,7 @@ def test_importing_the_settings_is_cheap() -> None:
         ("remote.log.storage.system.enable", "true"),
     ],
 )
-def test_what_would_make_a_node_less_safe_is_not_passed_over(name: str, text: str) -> None:
+def test_unsupported_security_settings_are_refused(name: str, text: str) -> None:
     refuse_unsupported(parsed())
     config = BrokerConfig.parse(COMBINED | {name: text})
     with pytest.raises(KafkaError, match=f"{name}={text}: there|{name}={text}: values"):

@@ -1,4 +1,4 @@
-"""What is said about settings. A live Apache Kafka is asked the same in the interop suite."""
+"""DescribeConfigs. The interop suite compares it with a live Apache Kafka."""
 
 from config.nodes import COMBINED
 
@@ -31,7 +31,7 @@ def by_name(rows: list[Described]) -> dict[str, Described]:
     return {row.name: row for row in rows}
 
 
-def test_all_that_was_said_is_told_in_order() -> None:
+def test_all_values_are_described_in_order() -> None:
     name = "log.cleaner.backoff.ms"
     config = layered_config(Layers({**STATIC, name: "1"}, {name: "2"}, {name: "3"}))
     row = by_name(describe_broker(config))[name]
@@ -48,7 +48,7 @@ def test_all_that_was_said_is_told_in_order() -> None:
     )
 
 
-def test_secrets_and_strangers_are_not_shown() -> None:
+def test_secrets_and_unknown_settings_are_not_shown() -> None:
     rows = by_name(describe_broker(BrokerConfig.parse(STATIC)))
     for name in ("ssl.key.password", "super.users"):
         assert rows[name].is_sensitive
@@ -57,7 +57,7 @@ def test_secrets_and_strangers_are_not_shown() -> None:
     assert rows["super.users"].kind == 0
 
 
-def test_internal_settings_are_told_only_if_they_are_given() -> None:
+def test_internal_settings_are_described_only_if_set() -> None:
     assert "unstable.api.versions.enable" not in by_name(
         describe_broker(BrokerConfig.parse(STATIC))
     )
@@ -65,7 +65,7 @@ def test_internal_settings_are_told_only_if_they_are_given() -> None:
     assert "unstable.api.versions.enable" in by_name(describe_broker(config))
 
 
-def test_a_listeners_own_setting_stands_before_everybodys() -> None:
+def test_a_listeners_own_setting_is_described_first() -> None:
     rows = by_name(describe_broker(BrokerConfig.parse({**STATIC, "max.connections": "50"})))
     row = rows["listener.name.plaintext.max.connections"]
     assert row.value == "9"
@@ -76,7 +76,7 @@ def test_a_listeners_own_setting_stands_before_everybodys() -> None:
     ]
 
 
-def test_only_what_is_set_for_all_brokers_is_told_about_all_brokers() -> None:
+def test_cluster_defaults_describe_only_what_is_set_for_all_brokers() -> None:
     config = layered_config(
         Layers(STATIC, {"message.max.bytes": "2"}, {"log.cleaner.threads": "2"})
     )
@@ -92,7 +92,7 @@ def test_only_what_is_set_for_all_brokers_is_told_about_all_brokers() -> None:
     ]
 
 
-def test_a_topics_settings_know_what_the_broker_said() -> None:
+def test_topic_settings_have_the_brokers_synonyms() -> None:
     rows = by_name(describe_topic({"segment.ms": "7"}, BrokerConfig.parse(STATIC)))
     assert rows["segment.ms"].source is Source.TOPIC
     assert rows["segment.ms"].synonyms[0] == Synonym("segment.ms", "7", Source.TOPIC)
@@ -103,7 +103,7 @@ def test_a_topics_settings_know_what_the_broker_said() -> None:
     assert "internal.segment.bytes" not in rows
 
 
-def test_what_another_version_wrote_is_kept_secret() -> None:
+def test_settings_of_another_version_are_kept_secret() -> None:
     row = by_name(describe_topic({"from.the.future": "1"}, BrokerConfig.parse(STATIC)))[
         "from.the.future"
     ]
@@ -111,7 +111,7 @@ def test_what_another_version_wrote_is_kept_secret() -> None:
     assert row.value is None
 
 
-def test_a_groups_settings_always_know_a_default() -> None:
+def test_a_groups_settings_always_have_a_default() -> None:
     rows = describe_consumer_group({}, BrokerConfig.parse(STATIC))
     assert all(row.synonyms for row in rows)
     assert {row.source for row in rows} == {Source.DEFAULT}

@@ -20,7 +20,7 @@ def layers(
     return Layers({**STATIC, **(static or {})}, cluster or {}, own or {})
 
 
-def test_one_brokers_word_comes_before_all_brokers_and_that_before_the_file() -> None:
+def test_one_brokers_value_has_priority_over_all_brokers_and_the_file() -> None:
     name = "log.cleaner.backoff.ms"
     assert layered_config(layers({name: "1"})).log_cleaner_backoff_ms == 1
     assert layered_config(layers({name: "1"}, {name: "2"})).log_cleaner_backoff_ms == 2
@@ -57,7 +57,7 @@ def test_throttles_exist_only_at_run_time() -> None:
     assert BrokerConfig.parse({**COMBINED, **rate}).unknown == tuple(rate)
 
 
-# Each row: what is changed, whether for all brokers, what the error says.
+# Each row: the change, whether it is for all brokers, the error.
 REFUSED = [
     ({"num.partitions": "3"}, True, "Cannot update these configs dynamically: [num.partitions]"),
     ({"num.partitions": "3"}, False, "Cannot update these configs dynamically: [num.partitions]"),
@@ -109,7 +109,7 @@ REFUSED = [
 ]
 
 
-def test_names_that_nobody_knows_are_kept() -> None:
+def test_unknown_names_are_kept() -> None:
     """A plug-in may know them; Kafka stores them, too."""
     unknown = {"mesage.max.bytes": "3", "vendor.secret": "x"}
     kept = check_broker_change(layers(own=unknown), BrokerConfig.parse(COMBINED), for_all=False)
@@ -118,7 +118,7 @@ def test_names_that_nobody_knows_are_kept() -> None:
 
 
 @pytest.mark.parametrize(("changes", "for_all", "says"), REFUSED, ids=str)
-def test_what_can_not_change_is_refused(changes: dict[str, str], for_all: bool, says: str) -> None:
+def test_forbidden_changes_are_refused(changes: dict[str, str], for_all: bool, says: str) -> None:
     """Kafka answers INVALID_REQUEST, also to bad values (KAFKA-13609)."""
     told = layers(cluster=changes) if for_all else layers(own=changes)
     with pytest.raises(KafkaError) as refused:
@@ -142,12 +142,12 @@ def test_what_can_not_change_is_refused(changes: dict[str, str], for_all: bool, 
     ],
     ids=str,
 )
-def test_what_may_change_is_taken(changes: dict[str, str], for_all: bool) -> None:
+def test_allowed_changes_are_accepted(changes: dict[str, str], for_all: bool) -> None:
     told = layers(cluster=changes) if for_all else layers(own=changes)
     check_broker_change(told, BrokerConfig.parse(COMBINED), for_all=for_all)
 
 
-def test_a_stored_layer_is_used_as_far_as_it_goes() -> None:
+def test_the_valid_part_of_a_stored_layer_is_used() -> None:
     good, bad = usable({"message.max.bytes": "7", "num.partitions": "2", "x": "y"}, for_all=True)
     assert good == {"message.max.bytes": "7", "x": "y"}
     assert set(bad) == {"num.partitions"}

@@ -12,7 +12,7 @@ from moldau.config.group import GroupConfig
 from moldau.config.log import LogConfig
 
 
-def test_settings_say_whether_they_have_an_effect() -> None:
+def test_settings_declare_whether_they_have_an_effect() -> None:
     """If this fails: put `has_effect=True` to the declaration of a setting that you made something
     obey, take it from one that nothing reads any more, and run `make protocol`. A setting with an
     effect needs a test that sees it: `tests/support/proofs.py`.
@@ -27,7 +27,7 @@ def test_settings_say_whether_they_have_an_effect() -> None:
         assert obeyed - claimed == set(), "these are read, but claim to have no effect"
 
 
-def test_settings_of_clients_say_whether_they_have_an_effect() -> None:
+def test_settings_of_clients_declare_whether_they_have_an_effect() -> None:
     read = read_by_clients()
     for config in (ProducerConfig, ConsumerConfig, AdminConfig):
         for name, setting in config.declared.items():

@@ -32,7 +32,7 @@ DECLARED = {
     "admin": AdminConfig.declared,
 }
 CLIENTS = ["producer", "consumer", "admin"]
-# What clients can be told beside Kafka's own settings; librdkafka has these names.
+# Settings of clients that Kafka does not have; the names are librdkafka's.
 OWN = {
     "sasl.username",
     "sasl.password",
@@ -95,7 +95,7 @@ def test_no_setting_is_missing_or_invented(group: str) -> None:
     assert ours - OWN == {fact["name"] for fact in FACTS[group]}
 
 
-def test_every_rule_is_looked_at() -> None:
+def test_every_rule_is_checked() -> None:
     rules = {fact["valid"] for _, fact in ALL if "valid" in fact}
     assert {rule for rule in rules if not RANGE.fullmatch(rule) and not WORDS.fullmatch(rule)} == (
         OTHER_RULES
@@ -139,7 +139,7 @@ def test_bounds_are_kafkas(group: str, fact: dict[str, Any]) -> None:
 
 
 @facts(WORDS)
-def test_allowed_words_are_kafkas(group: str, fact: dict[str, Any]) -> None:
+def test_allowed_values_are_kafkas(group: str, fact: dict[str, Any]) -> None:
     setting = DECLARED[group][fact["name"]]
     found = WORDS.fullmatch(fact["valid"])
     assert found is not None

@@ -77,7 +77,7 @@ def test_sessions_are_as_long_as_the_settings_allow() -> None:
 
 
 @proves("group.max.size")
-def test_a_group_takes_no_more_members_than_allowed() -> None:
+def test_a_group_accepts_no_more_members_than_allowed() -> None:
     settings = {"group.max.size": "2", "group.initial.rebalance.delay.ms": str(HOUR_MS)}
     with live_node(settings) as node, ExitStack() as stack:
         members = [stack.enter_context(WireClient(node.broker.bootstrap)) for _ in range(3)]
@@ -98,7 +98,7 @@ def committing(group: str, note: str = "") -> OffsetCommitRequest:
 
 
 @proves("offset.metadata.max.bytes")
-def test_a_note_to_an_offset_is_no_longer_than_allowed() -> None:
+def test_offset_metadata_is_no_longer_than_allowed() -> None:
     with live_node({"offset.metadata.max.bytes": "10"}) as node:
         prepared(node)
         for length, code in ((10, ErrorCode.NONE), (11, ErrorCode.OFFSET_METADATA_TOO_LARGE)):
@@ -107,7 +107,7 @@ def test_a_note_to_an_offset_is_no_longer_than_allowed() -> None:
 
 
 @proves("offsets.commit.timeout.ms")
-def test_a_commit_waits_for_replicas_as_long_as_it_is_told() -> None:
+def test_a_commit_waits_for_replicas_as_long_as_configured() -> None:
     """Both brokers have their replicas in sync, and the second never takes anything."""
     settings = {
         "offsets.commit.timeout.ms": str(HOUR_MS),
@@ -146,7 +146,7 @@ def test_offsets_of_an_empty_group_are_kept_for_their_time() -> None:
 
 
 @proves("offsets.retention.check.interval.ms")
-def test_old_offsets_are_looked_for_as_often_as_the_settings_say() -> None:
+def test_old_offsets_are_removed_as_often_as_configured() -> None:
     settings = {
         "offsets.retention.minutes": "1",
         "offsets.retention.check.interval.ms": str(20 * HOUR_MS),
@@ -171,7 +171,7 @@ def test_transactions_take_no_longer_than_allowed() -> None:
 
 
 @proves("transaction.abort.timed.out.transaction.cleanup.interval.ms")
-def test_overdue_transactions_are_looked_for_as_often_as_the_settings_say() -> None:
+def test_overdue_transactions_are_checked_as_often_as_configured() -> None:
     name = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
     with (
         live_node({name: str(HOUR_MS)}) as node,
@@ -210,7 +210,7 @@ def test_transactional_ids_are_kept_for_their_time(waits_for: str) -> None:
     ("enabled", "told"), [("true", "TRANSACTION_ABORTABLE"), ("false", "NONE@0")]
 )
 @proves("transaction.partition.verification.enable")
-def test_partitions_are_verified_unless_told_otherwise(enabled: str, told: str) -> None:
+def test_partitions_are_verified_unless_disabled(enabled: str, told: str) -> None:
     with live_node({"transaction.partition.verification.enable": enabled}) as node:
         wait_for_coordinator(node.broker.bootstrap)
         conversation = Conversation(node.broker.bootstrap)

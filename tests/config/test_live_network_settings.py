@@ -65,7 +65,7 @@ def test_there_are_no_more_connections_from_one_address_than_allowed() -> None:
 
 @proves("max.connections.per.ip.overrides")
 @proves_change("max.connections.per.ip.overrides")
-def test_some_addresses_have_limits_of_their_own_also_by_the_name_of_a_host() -> None:
+def test_addresses_and_host_names_can_have_their_own_limits() -> None:
     settings = {"max.connections.per.ip": "2", "max.connections.per.ip.overrides": "127.0.0.1:4"}
     with live_node(settings) as node:
         admits(node, 4)
@@ -132,7 +132,7 @@ def test_a_request_that_is_too_large_ends_its_connection() -> None:
 
 
 @proves("moldau.frame.deadline.ms")
-def test_a_request_that_does_not_become_complete_is_not_waited_for() -> None:
+def test_an_incomplete_request_closes_its_connection() -> None:
     settings = {"moldau.frame.deadline.ms": "5000"}
     with live_node(settings) as node, WireClient(node.broker.bootstrap) as client:
         client.ask(hello(), 3)
@@ -144,7 +144,7 @@ def test_a_request_that_does_not_become_complete_is_not_waited_for() -> None:
 
 
 @proves("fetch.max.bytes")
-def test_an_answer_has_no_more_records_than_the_node_allows() -> None:
+def test_a_response_has_no_more_records_than_the_node_allows() -> None:
     with live_node({"fetch.max.bytes": "3000"}) as node:
         for _ in range(10):
             node.write("looked-at", b"a" * 900)
@@ -152,7 +152,7 @@ def test_an_answer_has_no_more_records_than_the_node_allows() -> None:
         assert len(list(iterate_batches(fetched))) == 3
 
 
-# What the kernel knows
+# The kernel's state
 
 
 def other_end(client: socket.socket) -> socket.socket:
@@ -171,7 +171,7 @@ def other_end(client: socket.socket) -> socket.socket:
     ],
 )
 @proves("socket.send.buffer.bytes", "socket.receive.buffer.bytes")
-def test_buffers_of_connections_have_the_size_that_is_asked_for(name: str, option: int) -> None:
+def test_buffers_of_connections_have_the_configured_size(name: str, option: int) -> None:
     with live_node({name: "20000"}) as node:
         address = parse_address(node.broker.bootstrap)
         with socket.create_connection(address) as client:
@@ -179,7 +179,7 @@ def test_buffers_of_connections_have_the_size_that_is_asked_for(name: str, optio
             node.client.ask(hello(), 3)
             node.comes(lambda: _has_other_end(client), step_ms=0)
             with other_end(client) as end:
-                # Linux doubles what it is asked for.
+                # Linux doubles the requested size.
                 assert end.getsockopt(socket.SOL_SOCKET, option) == 40_000
 
 
@@ -210,7 +210,7 @@ def held_up(node: LiveNode) -> Iterator[None]:
 
 
 @proves("socket.listen.backlog.size")
-def test_the_kernel_keeps_as_many_new_connections_as_it_is_told() -> None:
+def test_the_kernel_keeps_as_many_new_connections_as_configured() -> None:
     with live_node({"socket.listen.backlog.size": "3"}) as node, ExitStack() as stack:
         clients = [stack.enter_context(socket.socket()) for _ in range(10)]
         with held_up(node), selectors.DefaultSelector() as selector:

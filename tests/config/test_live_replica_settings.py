@@ -32,7 +32,7 @@ def accepts(node: LiveNode, topic: str) -> bool:
 
 @proves("min.insync.replicas", of="topic")
 @proves_change("min.insync.replicas", of="topic")
-def test_a_topic_says_how_many_replicas_must_be_in_sync() -> None:
+def test_the_topic_sets_the_minimum_of_in_sync_replicas() -> None:
     """The second is fenced, so that there is one."""
     with two_brokers({}) as (node, second):
         topic = second.create_topic("t", FIRST, SECOND, min_insync_replicas="2")
@@ -43,7 +43,7 @@ def test_a_topic_says_how_many_replicas_must_be_in_sync() -> None:
 
 @proves("min.insync.replicas")
 @proves_change("min.insync.replicas")
-def test_the_node_says_how_many_replicas_must_be_in_sync() -> None:
+def test_the_node_sets_the_minimum_of_in_sync_replicas() -> None:
     with two_brokers({"min.insync.replicas": "2"}) as (node, second):
         topic = second.create_topic("t", FIRST, SECOND)
         assert not accepts(node, topic)
@@ -59,7 +59,7 @@ def test_a_broker_that_is_silent_for_too_long_leads_nothing() -> None:
     with two_brokers({"broker.session.timeout.ms": "600000"}) as (node, second):
         second.heartbeat()
         topic = second.create_topic("t", SECOND, FIRST)
-        # In steps that are no jumps: for these nobody is blamed.
+        # In small steps: larger ones extend all sessions.
         for _ in range(30):
             node.advance(1_000)
             assert second.leader(topic) == SECOND
@@ -119,7 +119,7 @@ def lead_goes_back(node: LiveNode, second: SecondBroker) -> bool:
 
 
 @proves("leader.imbalance.check.interval.seconds")
-def test_the_preferred_replica_gets_its_lead_back_after_a_while() -> None:
+def test_leadership_returns_to_the_preferred_replica_after_the_interval() -> None:
     with two_brokers(SHORT | {"leader.imbalance.check.interval.seconds": "100"}) as (node, second):
         displace_the_preferred(node, second)
         steps = 0
@@ -129,7 +129,7 @@ def test_the_preferred_replica_gets_its_lead_back_after_a_while() -> None:
 
 
 @proves("auto.leader.rebalance.enable")
-def test_the_preferred_replica_does_not_get_its_lead_back_by_itself() -> None:
+def test_leadership_does_not_return_automatically_if_disabled() -> None:
     settings = {
         "leader.imbalance.check.interval.seconds": "10",
         "auto.leader.rebalance.enable": "false",

@@ -40,7 +40,7 @@ METADATA = "__cluster_metadata-0"
 
 @pytest.mark.parametrize("settings", [{"node.id": "7"}, {"node.id": "7", "broker.id": "7"}])
 @proves("node.id", "broker.rack", "process.roles")
-def test_a_node_has_the_number_the_rack_and_the_roles_that_it_is_given(
+def test_a_node_has_the_configured_id_rack_and_roles(
     settings: dict[str, str],
 ) -> None:
     named = {"broker.rack": "left", "process.roles": "controller,broker"}
@@ -51,7 +51,7 @@ def test_a_node_has_the_number_the_rack_and_the_roles_that_it_is_given(
 
 
 @proves("broker.id")
-def test_the_older_name_of_a_nodes_number_counts(tmp_path: Path) -> None:
+def test_the_older_name_of_a_nodes_id_is_used(tmp_path: Path) -> None:
     for given, is_fine in (("1", True), ("7", False)):
         broker = ThreadBroker({"broker.id": given}, tmp_path / given)
         try:
@@ -76,7 +76,7 @@ def test_the_older_name_of_a_nodes_number_counts(tmp_path: Path) -> None:
     ids=str,
 )
 @proves("controller.quorum.bootstrap.servers")
-def test_what_does_not_fit_together_is_refused(settings: dict[str, str], complaint: str) -> None:
+def test_contradicting_settings_are_refused(settings: dict[str, str], complaint: str) -> None:
     broker = ThreadBroker(settings)
     try:
         with pytest.raises(MoldauError, match=complaint):
@@ -133,7 +133,7 @@ def directories(node: LiveNode) -> dict[str, bool]:
 
 
 @proves("log.dirs", "metadata.log.dir")
-def test_logs_and_metadata_lie_where_they_are_told(tmp_path: Path) -> None:
+def test_logs_and_metadata_are_in_the_configured_directories(tmp_path: Path) -> None:
     logs, metadata = tmp_path / "logs", tmp_path / "metadata"
     with live_node({"log.dirs": str(logs), "metadata.log.dir": str(metadata)}):
         assert (logs / "looked-at-0").is_dir()
@@ -142,7 +142,7 @@ def test_logs_and_metadata_lie_where_they_are_told(tmp_path: Path) -> None:
 
 
 @proves("log.dir")
-def test_the_older_name_of_the_directory_counts_alone(tmp_path: Path) -> None:
+def test_the_older_name_of_the_directory_works_alone(tmp_path: Path) -> None:
     properties = standalone_properties("", host="127.0.0.1", port=0)
     del properties["log.dirs"]
     config = BrokerConfig.parse(properties | {"log.dir": str(tmp_path / "here")})
@@ -189,7 +189,7 @@ def test_cordoned_directories_get_nothing_new(two_directories: LiveNode, tmp_pat
 
 
 @proves("moldau.reserve.bytes")
-def test_a_node_keeps_room_for_itself() -> None:
+def test_a_node_reserves_disk_space() -> None:
     with live_node({"moldau.reserve.bytes": "123456"}) as node:
         reserve = node.broker.directory / RESERVE_FILE
         node.comes(lambda: reserve.exists() and reserve.stat().st_size == 123_456)
@@ -205,7 +205,7 @@ def partition_count(node: LiveNode, topic: str) -> int:
 
 
 @proves("num.partitions", "auto.create.topics.enable", "default.replication.factor")
-def test_topics_are_made_as_the_settings_say() -> None:
+def test_topics_are_created_with_the_configured_defaults() -> None:
     with live_node({"num.partitions": "3"}) as node:
         assert partition_count(node, "made") == 3
         default = CreatableTopic(name="plain", num_partitions=-1, replication_factor=-1)
@@ -220,7 +220,7 @@ def test_topics_are_made_as_the_settings_say() -> None:
 
 
 @proves("delete.topic.enable")
-def test_topics_stay_if_they_cannot_be_deleted() -> None:
+def test_topics_stay_if_deletion_is_disabled() -> None:
     with live_node({"delete.topic.enable": "false"}) as node:
         refused = {"looked-at": ErrorCode.TOPIC_DELETION_DISABLED}
         assert delete_topics(node.client, "looked-at") == refused
@@ -228,7 +228,7 @@ def test_topics_stay_if_they_cannot_be_deleted() -> None:
 
 
 @proves("max.request.partition.size.limit")
-def test_one_answer_describes_so_many_partitions_and_no_more() -> None:
+def test_one_response_describes_a_limited_number_of_partitions() -> None:
     with live_node({"max.request.partition.size.limit": "5"}) as node:
         node.create_topic("wide", partitions=9)
         request = DescribeTopicPartitionsRequest(
@@ -259,7 +259,7 @@ INTERNAL = {
     "transaction.state.log.replication.factor",
     "share.coordinator.state.topic.replication.factor",
 )
-def test_internal_topics_are_made_as_the_settings_say() -> None:
+def test_internal_topics_are_created_as_configured() -> None:
     """With the one replica that a single node asks for; the default is three."""
     settings = {
         f"{prefix}.{name}": value
@@ -279,7 +279,7 @@ def test_internal_topics_are_made_as_the_settings_say() -> None:
                 assert config_of(node.client, topic, "min.insync.replicas") == "3"
 
 
-def test_internal_topics_are_not_made_without_their_replicas() -> None:
+def test_internal_topics_are_not_created_without_enough_brokers() -> None:
     with live_node({f"{each}.replication.factor": "2" for each in INTERNAL.values()}) as node:
         assert find_coordinator(node.client, "g") == ErrorCode.COORDINATOR_NOT_AVAILABLE
         request = FindCoordinatorRequest(key_type=TRANSACTIONS, coordinator_keys=["t"])

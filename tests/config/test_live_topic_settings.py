@@ -131,7 +131,7 @@ def test_a_topic_obeys_its_own_setting(row: Row) -> None:
 @proves(*NODE_SETTINGS)
 @proves_change(*NODE_SETTINGS)
 @pytest.mark.parametrize("row", [row for row in ROWS if row.node_name], ids=lambda r: r.node_name)
-def test_a_topic_without_its_own_obeys_the_nodes(row: Row) -> None:
+def test_a_topic_without_its_own_setting_obeys_the_nodes(row: Row) -> None:
     with live_node(NEEDED_BY_ALL | {row.node_name: row.one}) as node:
         topic = node.create_topic("plain", row.needs, row.partitions)
         row.check(node, topic, row.one)
@@ -141,7 +141,7 @@ def test_a_topic_without_its_own_obeys_the_nodes(row: Row) -> None:
         row.check(node, topic, row.one)
 
 
-def test_what_was_changed_holds_after_a_restart() -> None:
+def test_changed_settings_survive_a_restart() -> None:
     with live_node({"compression.type": "lz4"}) as node:
         plain, own = node.create_topic("plain"), node.create_topic("own")
         node.change("compression.type", "zstd")

@@ -1,4 +1,4 @@
-"""What a node does to its logs from time to time: how often, how fast, and whether at all."""
+"""Periodic work of a node on its logs: how often, how fast, and whether at all."""
 
 import os
 import re
@@ -74,14 +74,14 @@ COARSE = {
 
 @pytest.mark.parametrize("name", COARSE)
 @proves(*COARSE)
-def test_topics_obey_what_the_node_says_in_another_unit(name: str) -> None:
+def test_topics_obey_node_settings_in_other_units(name: str) -> None:
     row = COARSE[name]
     with live_node(row.settings) as node:
         topic = node.create_topic("plain", partitions=row.partitions)
         row.check(node, topic, str(row.value_ms))
 
 
-def test_logs_are_synced_by_their_age_only_when_somebody_looks() -> None:
+def test_logs_are_synced_by_age_only_at_the_scheduled_checks() -> None:
     settings = {
         "log.flush.scheduler.interval.ms": str(HOUR_MS),
         "log.flush.offset.checkpoint.interval.ms": "1000",
@@ -102,15 +102,15 @@ def test_logs_are_synced_by_their_age_only_when_somebody_looks() -> None:
         ("log.flush.offset.checkpoint.interval.ms", RECOVERY_POINTS),
     ],
 )
-def test_offsets_are_written_down_as_often_as_the_settings_say(name: str, file_name: str) -> None:
+def test_offsets_are_checkpointed_as_often_as_configured(name: str, file_name: str) -> None:
     with live_node({name: str(HOUR_MS), "moldau.flush.policy": "strict"}) as node:
         assert node.write("looked-at", b"a", b"b", b"c") == 0
         node.is_due_after(HOUR_MS, lambda: node.checkpoint(file_name, "looked-at") == 3)
 
 
 @proves("log.flush.start.offset.checkpoint.interval.ms")
-def test_starts_of_logs_are_written_down_as_often_as_the_settings_say() -> None:
-    """A start that somebody asked for is written at once; that it is needless now, later."""
+def test_log_start_offsets_are_checkpointed_as_often_as_configured() -> None:
+    """A start offset from a DeleteRecords request is written at once, its removal later."""
     settings = {
         "log.flush.start.offset.checkpoint.interval.ms": str(HOUR_MS),
         "log.retention.check.interval.ms": "1000",
@@ -123,7 +123,7 @@ def test_starts_of_logs_are_written_down_as_often_as_the_settings_say() -> None:
 
 
 @proves("log.retention.check.interval.ms")
-def test_old_segments_are_looked_for_as_often_as_the_settings_say() -> None:
+def test_old_segments_are_checked_as_often_as_configured() -> None:
     with live_node({"log.retention.check.interval.ms": str(HOUR_MS)}) as node:
         topic = node.create_topic("t", {"retention.ms": "1"})
         assert node.write(topic, b"a") == 0
@@ -151,7 +151,7 @@ def is_forgotten(node: LiveNode, producer_id: int) -> Callable[[], bool]:
 
 @proves("producer.id.expiration.ms")
 @proves_change("producer.id.expiration.ms")
-def test_producers_are_forgotten_after_their_time() -> None:
+def test_producers_expire_after_their_time() -> None:
     settings = {
         "producer.id.expiration.ms": str(HOUR_MS),
         "producer.id.expiration.check.interval.ms": "1000",
@@ -167,7 +167,7 @@ def test_producers_are_forgotten_after_their_time() -> None:
 
 
 @proves("producer.id.expiration.check.interval.ms")
-def test_silent_producers_are_looked_for_as_often_as_the_settings_say() -> None:
+def test_silent_producers_are_checked_as_often_as_configured() -> None:
     settings = {
         "producer.id.expiration.ms": "1",
         "producer.id.expiration.check.interval.ms": str(HOUR_MS),
@@ -177,14 +177,14 @@ def test_silent_producers_are_looked_for_as_often_as_the_settings_say() -> None:
         node.is_due_after(HOUR_MS, is_forgotten(node, known))
 
 
-# What is synced
+# Flushing
 
 
 @pytest.mark.parametrize(
     ("policy", "is_synced"), [("os", False), ("group", True), ("strict", True)]
 )
 @proves("moldau.flush.policy")
-def test_the_policy_says_what_is_synced(policy: str, is_synced: bool) -> None:
+def test_the_flush_policy_decides_what_is_synced(policy: str, is_synced: bool) -> None:
     settings = {
         "moldau.flush.policy": policy,
         "log.flush.offset.checkpoint.interval.ms": "1000",
@@ -203,7 +203,7 @@ def test_the_policy_says_what_is_synced(policy: str, is_synced: bool) -> None:
 
 @proves("log.cleaner.backoff.ms")
 @proves_change("log.cleaner.backoff.ms")
-def test_the_cleaner_rests_as_long_as_it_is_told() -> None:
+def test_the_cleaner_sleeps_as_long_as_configured() -> None:
     with live_node({"log.cleaner.backoff.ms": str(HOUR_MS)}) as node:
         topic = node.create_topic("t", COMPACTED | SMALL)
         for value_ms in (HOUR_MS, 20 * HOUR_MS, HOUR_MS):
@@ -227,7 +227,7 @@ def wait_for_a_pass(node: LiveNode, topic: str) -> None:
 
 
 def cleaned_in_one_pass(node: LiveNode, topic: str) -> int:
-    """How far the first pass gets in 12,000 keys. What it leaves is too little for another."""
+    """How many of 12,000 keys the first pass cleans. The rest is too little for another pass."""
     node.create_topic(
         topic,
         {
@@ -248,7 +248,7 @@ def cleaned_in_one_pass(node: LiveNode, topic: str) -> int:
 
 @proves("log.cleaner.dedupe.buffer.size", "log.cleaner.io.buffer.load.factor")
 @proves_change("log.cleaner.dedupe.buffer.size", "log.cleaner.io.buffer.load.factor")
-def test_a_pass_takes_as_many_keys_as_there_is_memory_for() -> None:
+def test_a_pass_handles_as_many_keys_as_fit_into_memory() -> None:
     size, factor = "log.cleaner.dedupe.buffer.size", "log.cleaner.io.buffer.load.factor"
     with live_node({size: str((1 << 20) + 24), factor: "0.08"}) as node:
         keys = (1 << 20) * 0.08 / 24
@@ -261,12 +261,12 @@ def test_a_pass_takes_as_many_keys_as_there_is_memory_for() -> None:
 
 @proves("log.cleaner.io.max.bytes.per.second")
 @proves_change("log.cleaner.io.max.bytes.per.second")
-def test_the_cleaner_is_no_faster_than_it_is_allowed_to_be() -> None:
+def test_the_cleaner_obeys_its_rate_limit() -> None:
     name = "log.cleaner.io.max.bytes.per.second"
     with live_node({name: "1"}) as node:
         topic = node.create_topic("t", COMPACTED | SMALL)
         key = write_twice(node, topic)
-        # Some 150 bytes have to be read twice, and what is left written.
+        # Some 150 bytes have to be read twice, and the remaining ones written.
         for _ in range(6):
             node.advance(20_000)
             node.stays_away(is_compacted(node, topic, key))
@@ -304,7 +304,7 @@ def test_the_cleaner_reads_no_more_at_once_than_its_buffer_holds(
 @proves("log.cleaner.threads")
 @proves_change("log.cleaner.threads")
 def test_as_many_logs_are_compacted_at_a_time_as_there_are_threads() -> None:
-    """Each pass takes for ever at this rate."""
+    """Each pass takes forever at this rate."""
     settings = {
         "log.cleaner.threads": "3",
         "log.cleaner.dedupe.buffer.size": str(16 << 20),

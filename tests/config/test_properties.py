@@ -27,10 +27,10 @@ def test_a_broken_escape_is_refused_with_its_line(escape: str) -> None:
     assert refused.value.code is ErrorCode.INVALID_CONFIG
 
 
-def test_a_line_that_goes_on_is_named_by_its_start() -> None:
+def test_a_continued_line_is_named_by_its_first_line() -> None:
     with pytest.raises(KafkaError, match="line 2: "):
         parse_properties("a=1\nb=x\\\n  \\\n \\u00zz\n")
 
 
-def test_every_line_end_counts() -> None:
+def test_every_kind_of_line_end_is_recognized() -> None:
     assert parse_properties("a=1\rb=2\r\nc=3\nd=4") == {"a": "1", "b": "2", "c": "3", "d": "4"}

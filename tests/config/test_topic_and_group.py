@@ -1,4 +1,4 @@
-"""What a topic, a group and a client metrics subscription may set for themselves."""
+"""Settings of a topic, a group and a client metrics subscription."""
 
 import pytest
 from config.nodes import COMBINED
@@ -19,7 +19,7 @@ def node(**changes: str) -> BrokerConfig:
     )
 
 
-def test_a_topic_that_says_nothing_obeys_the_broker() -> None:
+def test_a_topic_without_settings_obeys_the_broker() -> None:
     broker = node(
         log__retention__minutes="5",
         log__roll__hours="2",
@@ -40,13 +40,13 @@ def test_a_topic_that_says_nothing_obeys_the_broker() -> None:
     assert config.min_insync_replicas == 2
 
 
-def test_a_topics_own_word_comes_first() -> None:
+def test_a_topics_own_setting_has_priority() -> None:
     config = log_config({"retention.ms": "-1", "cleanup.policy": ""}, node(log__retention__ms="5"))
     assert config.retention_ms == -1
     assert config.cleanup_policy == ()
 
 
-def test_what_another_version_wrote_does_not_stop_a_topic() -> None:
+def test_settings_of_another_version_do_not_stop_a_topic() -> None:
     config = log_config({"from.the.future": "1", "segment.ms": "?", "flush.ms": "3"}, NODE)
     assert config.segment_ms == NODE.roll_ms
     assert config.flush_ms == 3
@@ -88,7 +88,7 @@ def test_lags_are_compared_with_the_brokers() -> None:
         )
 
 
-def test_a_group_that_says_nothing_obeys_the_broker() -> None:
+def test_a_group_without_settings_obeys_the_broker() -> None:
     config = group_config({}, node(group__consumer__session__timeout__ms="50000"))
     assert config.consumer_session_timeout_ms == 50_000
     assert config.share_auto_offset_reset == "latest"
@@ -114,7 +114,9 @@ def test_a_group_that_says_nothing_obeys_the_broker() -> None:
         ({"share.isolation.level": "dirty"}, "must be one of: read_committed"),
     ],
 )
-def test_a_group_keeps_to_what_the_broker_allows(overrides: dict[str, str], says: str) -> None:
+def test_a_groups_settings_stay_within_the_brokers_bounds(
+    overrides: dict[str, str], says: str
+) -> None:
     with pytest.raises(KafkaError) as refused:
         validate_group_configs(overrides, NODE)
     assert refused.value.code is ErrorCode.INVALID_CONFIG
@@ -131,8 +133,8 @@ def test_a_session_outlasts_a_heartbeat() -> None:
         validate_group_configs(overrides, broker)
 
 
-def test_bounds_that_came_later_are_kept_too() -> None:
-    """What was allowed when it was set may not be any more."""
+def test_later_bounds_limit_earlier_values() -> None:
+    """A value that was allowed when it was set may be out of bounds now."""
     overrides = {"consumer.session.timeout.ms": "50000", "streams.num.standby.replicas": "2"}
     validate_group_configs(overrides, NODE)
     config = group_config(
@@ -165,6 +167,6 @@ def test_a_subscription_is_checked(name: str, overrides: dict[str, str], code: E
     assert refused.value.code is code
 
 
-def test_a_good_subscription_is_taken() -> None:
+def test_a_valid_subscription_is_accepted() -> None:
     match = "client_software_name=.*java.*,client_id=a"
     validate_client_metrics("sub", {"metrics": "*", "interval.ms": "100", "match": match})

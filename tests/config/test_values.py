@@ -65,7 +65,7 @@ def test_texts_are_read_as_kafka_reads_them(kind: Kind, text: str, value: object
         (Kind.CLASS, " "),
     ],
 )
-def test_what_is_no_value_is_refused(kind: Kind, text: str) -> None:
+def test_invalid_values_are_refused(kind: Kind, text: str) -> None:
     with pytest.raises(KafkaError, match=r"^INVALID_CONFIG: .*any\.setting") as refused:
         ANY[kind].parse(text)
     assert refused.value.code is ErrorCode.INVALID_CONFIG
@@ -134,7 +134,7 @@ def test_other_values_are_printed_as_kafka_prints_them() -> None:
     ],
     ids=lambda one: one.name if isinstance(one, Setting) else "",
 )
-def test_rules_that_are_no_ranges(setting: Setting, good: list[str], bad: list[str]) -> None:
+def test_rules_that_are_not_ranges(setting: Setting, good: list[str], bad: list[str]) -> None:
     for text in good:
         setting.parse(text)
     for text in bad:

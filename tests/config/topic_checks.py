@@ -76,7 +76,7 @@ def check_timestamps(direction: int) -> Check:
 
 
 def check_policy(node: LiveNode, topic: str, value: str) -> None:
-    """Compacted topics want keys, and keep what is old."""
+    """Compacted topics require keys, and keep old records."""
     keyless = node.write(topic, b"a")
     assert keyless == (ErrorCode.INVALID_RECORD if value == "compact" else ErrorCode.NONE)
     assert node.write(topic, b"a", key=b"k") == 0
@@ -152,7 +152,7 @@ def check_index_size(node: LiveNode, topic: str, value: str) -> None:
     assert (node.segments(topic) >= before + 2) == (int(value) < 40 * 8 // 2)
 
 
-# What goes
+# Retention
 
 
 def size_of(path: Path) -> int:
@@ -198,7 +198,7 @@ def check_file_delay(node: LiveNode, topic: str, value: str) -> None:
     node.is_due_after(int(value), lambda: not node.files("*.deleted", f"{topic}-0"))
 
 
-# What is synced
+# Flushing
 
 
 def check_flush_count(node: LiveNode, topic: str, value: str) -> None:
@@ -225,7 +225,7 @@ def check_flush_time(node: LiveNode, topic: str, value: str) -> None:
 
 
 def write_twice(node: LiveNode, topic: str) -> bytes:
-    """A key with two values, in a segment that is sealed behind them."""
+    """A key with two values, in a segment that is sealed after them."""
     key = fresh_key()
     assert node.write(topic, b"old", key=key) == 0
     assert node.write(topic, b"new", key=key) == 0

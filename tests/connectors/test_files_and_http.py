@@ -191,8 +191,8 @@ def test_an_address_is_read_page_by_page(
     letters = records_of(session, node, "paged.dlq")
     assert [value for _, value, _ in letters] == [b"<html>", b'{"error": 1}']
     first, second = (headers for _, _, headers in letters)
-    assert first["__dlq.error"].startswith("the answer is no JSON")
-    assert second["__dlq.error"] == "the answer has nothing at 'data'"
+    assert first["__dlq.error"].startswith("the response is not JSON")
+    assert second["__dlq.error"] == "the response has nothing at 'data'"
     assert (first["__dlq.url"], first["__dlq.poll"]) == (f"{url}/items", "1")
 
 

@@ -13,21 +13,21 @@ import moldau.pipelines as mp
 from moldau.connectors.http.answers import KeptAnswers, PassingError, ask
 from moldau.core.connectors.http_polling import (
     HttpOptions,
-    Place,
+    PollPosition,
     address_of,
     backoff_ms,
-    place_after,
+    position_after,
     read_options,
-    read_place,
+    read_position,
     rows_of,
-    write_place,
+    write_position,
 )
 from moldau.core.spark.errors import HttpError, OptionError
 from moldau.pipelines.run.run_folder import folder_of
 
 PAGE = HttpOptions(url="http://host/items?a=1", path="data.items")
 SINCE = HttpOptions(url="http://host/", cursor_param="since", cursor_last="id", cursor_start="0")
-NOWHERE = Place()
+NOWHERE = PollPosition()
 TOKEN = HttpOptions(url="http://host/", path="rows", cursor_param="page", cursor_next="meta.next")
 
 
@@ -39,8 +39,8 @@ TOKEN = HttpOptions(url="http://host/", path="rows", cursor_param="page", cursor
         (b'{"data": {"items": [1]}}', PAGE, ["1"], None),
         (b'{"data": {"items": null}}', PAGE, [], None),
         (b'{"error": "busy"}', PAGE, ['{"error": "busy"}'], "nothing at 'data.items'"),
-        (b"<html>", PAGE, ["<html>"], "the answer is no JSON"),
-        (b"[" * 100_000, PAGE, ["[" * 100_000], "the answer is no JSON"),
+        (b"<html>", PAGE, ["<html>"], "the response is not JSON"),
+        (b"[" * 100_000, PAGE, ["[" * 100_000], "the response is not JSON"),
         (b"a\n\nb\n", HttpOptions(url="u", is_lines=True), ["a", "b"], None),
         (b"n\r\n1\r\n", HttpOptions(url="u", is_lines=True, skips_first_line=True), ["1"], None),
     ],
@@ -55,22 +55,22 @@ def test_rows_of_an_answer(
 
 
 def test_a_cursor_goes_on_behind_the_last_row() -> None:
-    first = place_after(Place(), b'[{"id": 3}, {"id": 7}]', SINCE, {"etag": "x"})
+    first = position_after(PollPosition(), b'[{"id": 3}, {"id": 7}]', SINCE, {"etag": "x"})
     assert (first.poll, first.cursor, first.etag) == (1, "7", "x")
-    assert address_of(SINCE, Place()) == "http://host/?since=0"
+    assert address_of(SINCE, PollPosition()) == "http://host/?since=0"
     assert address_of(SINCE, first) == "http://host/?since=7"
     # Nothing new is no answer that counts; nor is the same again.
-    assert place_after(first, b"[]", SINCE, {}) is first
-    assert place_after(first, b'[{"id": 3}, {"id": 7}]', SINCE, {}) is first
-    assert read_place(write_place(first)) == first
+    assert position_after(first, b"[]", SINCE, {}) is first
+    assert position_after(first, b'[{"id": 3}, {"id": 7}]', SINCE, {}) is first
+    assert read_position(write_position(first)) == first
 
 
 def test_a_cursor_that_the_answer_names() -> None:
     page = json.dumps({"rows": [{"id": 1}], "meta": {"next": "p2"}}).encode()
-    first = place_after(Place(), page, TOKEN, {})
-    assert address_of(TOKEN, Place()) == "http://host/"
+    first = position_after(PollPosition(), page, TOKEN, {})
+    assert address_of(TOKEN, PollPosition()) == "http://host/"
     assert address_of(TOKEN, first) == "http://host/?page=p2"
-    last = place_after(first, b'{"rows": [{"id": 2}], "meta": {"next": null}}', TOKEN, {})
+    last = position_after(first, b'{"rows": [{"id": 2}], "meta": {"next": null}}', TOKEN, {})
     assert (last.poll, last.cursor) == (2, "p2")
 
 
@@ -110,14 +110,14 @@ def answering(request: BaseHTTPRequestHandler) -> Told:
 def test_what_servers_answer() -> None:
     with serving(answering) as server:
 
-        def asked(path: str, place: Place = NOWHERE) -> bytes | None:
+        def asked(path: str, place: PollPosition = NOWHERE) -> bytes | None:
             options = HttpOptions(url=server + path, params=(("p", "ä b"),), timeout_ms=60_000)
             found = ask(options, place)
             return None if found is None else found.body
 
         assert json.loads(asked("/same?q=1") or b"") == {"q": "1", "p": "ä b"}
         assert asked("/moved") == b"{}"
-        assert asked("/same", Place(1, "", None, '"1"')) is None
+        assert asked("/same", PollPosition(1, "", None, '"1"')) is None
         for status in (429, 500, 503):
             with pytest.raises(PassingError, match=f"{status} .*: no luck"):
                 asked(f"/status/{status}")
@@ -128,12 +128,12 @@ def test_what_servers_answer() -> None:
             asked("/away")
         gone = server
     with pytest.raises(PassingError, match="no answer: "):
-        ask(HttpOptions(url=gone), Place())
+        ask(HttpOptions(url=gone), PollPosition())
 
 
 def test_an_answer_is_kept_until_it_is_forgotten(tmp_path: Path) -> None:
     kept = KeptAnswers(str(tmp_path / "answers"))
-    first = place_after(Place(), b"[1]\n[2]", HttpOptions(url="u", is_lines=True), {})
+    first = position_after(PollPosition(), b"[1]\n[2]", HttpOptions(url="u", is_lines=True), {})
     assert kept.place_of(1) is None
     assert kept.keep(first, b"[1]\n[2]") == first
     # A second one under the same number comes too late.

@@ -82,20 +82,20 @@ def test_topic(moldau_topic): pass
 OTHER_SYNCS = """
 from platforms import as_on_macos
 from pathlib import Path
-from moldau.core.connectors.http_polling import Place, digest_of_body
+from moldau.core.connectors.http_polling import PollPosition, digest_of_body
 from moldau.pipelines.run.run_folder import RunFolder
 from moldau.connectors.http.answers import KeptAnswers
 RunFolder(Path({folder!r})).write("status.json", {{}})
 print(as_on_macos.full_syncs)
-KeptAnswers({folder!r}).keep(Place(poll=1, digest=digest_of_body(b"")), b"")
+KeptAnswers({folder!r}).keep(PollPosition(poll=1, digest=digest_of_body(b"")), b"")
 print(as_on_macos.full_syncs)
 """
 AN_ANSWER = """
 from platforms import as_on_windows
-from moldau.core.connectors.http_polling import Place, digest_of_body
+from moldau.core.connectors.http_polling import PollPosition, digest_of_body
 from moldau.connectors.http.answers import KeptAnswers
 answers = KeptAnswers({folder!r})
-answers.keep(Place(poll=1, digest=digest_of_body(b"rows")), b"rows")
+answers.keep(PollPosition(poll=1, digest=digest_of_body(b"rows")), b"rows")
 print(answers.body_of(1))
 """
 A_COMMAND = """

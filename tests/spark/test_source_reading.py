@@ -248,7 +248,7 @@ def test_a_topic_that_was_made_again_between_planning_and_reading(
     node.create_topic(topic, 1, {})
     send(node, topic, [b"new"] * 9)
     if fails:
-        with pytest.raises(DataLossError, match="made again"):
+        with pytest.raises(DataLossError, match="created again"):
             read_parts(reader, parts)
     else:
         assert read_parts(reader, parts) == []

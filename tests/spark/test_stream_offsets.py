@@ -239,7 +239,7 @@ def test_a_topic_is_deleted_and_made_again(node: ThreadBroker, fails: bool) -> N
     node.create_topic(topic, 1, {})
     send(node, topic, numbers(100, 108))
     if fails:
-        with pytest.raises(DataLossError, match="deleted and made again"):
+        with pytest.raises(DataLossError, match="deleted and created again"):
             reader.latestOffset(end, EVERYTHING)
     else:
         # Offsets 0 to 4 of the new topic are other records than those that were read.

@@ -1,1 +1,3 @@
-"""Every setting declared once: name, type, default, doc, bounds."""
+"""Settings, each declared once: name, type, default, documentation, bounds. Everything else about a
+setting follows from its declaration.
+"""

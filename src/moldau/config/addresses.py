@@ -1,4 +1,4 @@
-"""Addresses as settings write them: host:port, id@host:port, NAME://host:port."""
+"""The forms of addresses in settings: host:port, id@host:port, NAME://host:port."""
 
 from typing import NamedTuple
 
@@ -22,16 +22,16 @@ class Voter(NamedTuple):
 
 
 class Address(NamedTuple):
-    """An entry of listeners: the listener's name, and where it is."""
+    """An entry of `listeners`: the listener's name and its address."""
 
     name: str
     host: str
-    """Empty is every address of the machine."""
+    """If empty, every address of the machine."""
     port: int
 
 
 def host_and_port(text: str) -> HostPort | None:
-    """None if it is not one; an empty host is none either."""
+    """None if the text is not an address; the host must not be empty."""
     address = _split(text.rpartition("://")[2])
     return address if address is not None and address.host else None
 

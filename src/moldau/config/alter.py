@@ -1,6 +1,6 @@
-"""What AlterConfigs and IncrementalAlterConfigs make of a resource's settings. Whether the result
-is allowed is another question: validate_topic_configs, validate_group_configs,
-validate_client_metrics, and for brokers dynamic.py.
+"""Applies AlterConfigs and IncrementalAlterConfigs to a resource's settings. The result is
+validated elsewhere: validate_topic_configs, validate_group_configs, validate_client_metrics, and
+dynamic.py for brokers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class Operation(IntEnum):
 
 
 class Change(NamedTuple):
-    """One entry of a request, as it came."""
+    """One unchecked entry of a request."""
 
     name: str
     value: str | None
@@ -38,9 +38,9 @@ def altered(
     *,
     by_broker: bool = False,
 ) -> dict[str, str]:
-    """The resource's settings after the changes, in the order of the old ones. Raises for the
-    first change that can not be made; then nothing is changed. Kafka's brokers and controllers say
-    it in different words.
+    """The resource's settings after the changes, in the order of the old ones. Raises KafkaError
+    for the first impossible change. `by_broker`: the messages are those of Kafka's brokers, which
+    differ from the controllers'.
     """
     _check_form(changes)
     result = dict(current)
@@ -62,7 +62,7 @@ def altered(
 
 
 def replaced(changes: Sequence[Change]) -> dict[str, str]:
-    """The resource's settings after the older AlterConfigs: these and no others."""
+    """The resource's settings after the older AlterConfigs, which replaces all of them."""
     return altered({}, [change._replace(operation=Operation.SET) for change in changes], {})
 
 
@@ -103,7 +103,7 @@ def _list_setting(change: Change, declared: Mapping[str, Setting], *, by_broker:
 
 
 def _with_items(current: str | None, change: Change, setting: Setting) -> str:
-    """A list with items added or taken away. Without a value it starts as the default."""
+    """A list with items added or removed. Without a value it starts as the default."""
     items = _items(setting.text(setting.default) if current is None else current)
     given = _items(_text(change))
     if change.operation == Operation.APPEND:

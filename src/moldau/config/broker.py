@@ -1,5 +1,5 @@
 """All settings of a node in one flat value: `config.num_partitions` is `num.partitions`. The
-declarations are in broker_settings/, by theme; what several settings mean together is here.
+declarations are in broker_settings/, by theme; values derived from several settings are here.
 """
 
 import re
@@ -42,10 +42,10 @@ _OF_MECHANISM = (
     r"[^.]+\.(sasl\.jaas\.config|sasl\.login\.callback\.handler\.class|sasl\.login\.class"
     r"|sasl\.server\.callback\.handler\.class|connections\.max\.reauth\.ms)"
 )
-# What Kafka hands to plugins without knowing it.
+# Settings that Kafka only passes to plugins.
 _PLUGIN_NAMES = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
 _PLUGIN_PREFIXES = ("config.providers.", "metrics.context.", "metrics.jmx.")
-# What Kafka had before version 4.
+# Settings that Kafka 4 removed.
 _REMOVED_PREFIXES = ("zookeeper.", "password.encoder.")
 _REMOVED_NAMES = frozenset(
     {
@@ -86,8 +86,8 @@ class BrokerConfig(
 ):
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> Self:
-        """Raises INVALID_CONFIG: a bad value, something missing, or settings that do not fit
-        together. Names that nobody here knows are kept; see `unknown`.
+        """Raises INVALID_CONFIG for a bad value, a missing setting, or contradicting settings.
+        Unknown names are kept; see `unknown`.
         """
         given = _with_node_id(properties)
         config = cls(**cls._values(given))
@@ -109,7 +109,7 @@ class BrokerConfig(
 
     @classmethod
     def overridden(cls, name: str) -> Setting | None:
-        """What `listener.name.<listener>.[<mechanism>.]<setting>` sets for one listener."""
+        """The setting that `listener.name.<listener>.[<mechanism>.]<setting>` overrides."""
         match = re.fullmatch(_OF_LISTENER, name)
         if match is None:
             return None
@@ -118,18 +118,18 @@ class BrokerConfig(
 
     @cached_property
     def given(self) -> Mapping[str, str]:
-        """What was parsed. Empty if the values came from elsewhere."""
+        """The parsed properties. Empty if the values were not parsed."""
         return {}
 
     @cached_property
     def unknown(self) -> tuple[str, ...]:
-        """Given names that are not settings of a broker."""
+        """Names in the properties that are not settings of a broker."""
         return self.unknown_among(self.given)
 
     @classmethod
     def unknown_among(cls, properties: Mapping[str, str]) -> tuple[str, ...]:
-        """Names that are not settings of a broker: a plug-in's or a vendor's, one that
-        Kafka has removed, or a mistake.
+        """Names that are not settings of a broker: those of a plugin or vendor, removed ones, and
+        typos.
         """
         prefixes = _plugin_prefixes(properties)
         return tuple(
@@ -142,20 +142,20 @@ class BrokerConfig(
         )
 
     def refuse_unknown(self, names: Iterable[str] | None = None) -> None:
-        """Raises INVALID_CONFIG if there are unknown names, among these or among all."""
+        """Raises INVALID_CONFIG if some of these names, or of all names, are unknown."""
         unknown = [name for name in self.unknown if names is None or name in names]
         if unknown:
             raise refused("; ".join(map(self.unknown_complaint, unknown)))
 
     @classmethod
     def unknown_complaint(cls, name: str) -> str:
-        """One line, with what may have been meant."""
+        """One line, with a suggestion."""
         removed = "; Kafka 4 has removed it" if _is_removed(name) else ""
         return f"{name}: unknown setting{removed or hint_for(name, cls.declared)}"
 
     @property
     def without_effect(self) -> tuple[str, ...]:
-        """What was given for nothing: settings that Moldau knows and does not obey yet."""
+        """The settings in the properties that Moldau knows, but that have no effect yet."""
         known = {name: self.declared.get(name) or self.overridden(name) for name in self.given}
         return tuple(
             name
@@ -165,11 +165,11 @@ class BrokerConfig(
 
     @cached_property
     def layers(self) -> Layers:
-        """Where the values come from."""
+        """The layers that the values come from."""
         return Layers(self.given)
 
     def of_listener(self, listener: str, name: str) -> Any:
-        """A setting's value for one listener: its own, or everybody's."""
+        """A setting's value for one listener: its own, or the general one."""
         declared = self.declared[name]
         own = self.given.get(f"listener.name.{listener.lower()}.{name}")
         return getattr(self, declared.attribute) if own is None else declared.parse(own)
@@ -196,8 +196,8 @@ class BrokerConfig(
 
     @cached_property
     def security_protocols(self) -> Mapping[str, SecurityProtocol]:
-        """Listener's name -> its protocol. Without a map of its own a controller's listener is
-        PLAINTEXT, as long as nothing else is secured.
+        """Security protocols by listener name. By default a controller listener is PLAINTEXT if no
+        other listener is secured.
         """
         protocols = parse_protocol_map(self.listener_security_protocol_map)
         names = self.controller_names
@@ -209,7 +209,7 @@ class BrokerConfig(
 
     @cached_property
     def bound_listeners(self) -> tuple[Listener, ...]:
-        """All that this node listens on."""
+        """All listeners of this node."""
         return parse_listeners("listeners", self.listeners, self.security_protocols)
 
     @property
@@ -231,13 +231,13 @@ class BrokerConfig(
 
     @property
     def advertised_broker_listeners(self) -> tuple[Listener, ...]:
-        """What clients are told. An empty host is left for the node to fill in."""
-        told = self.bound_listeners if self.advertised_listeners is None else self._advertised
-        return tuple(one for one in told if one.name not in self.controller_names)
+        """The addresses for clients. The node fills in empty hosts."""
+        listeners = self.bound_listeners if self.advertised_listeners is None else self._advertised
+        return tuple(each for each in listeners if each.name not in self.controller_names)
 
     @cached_property
     def advertised_controller_listeners(self) -> tuple[Listener, ...]:
-        """In the order of controller.listener.names. An empty host is left for the node."""
+        """In the order of controller.listener.names. The node fills in empty hosts."""
         advertised = {one.name: one for one in self._advertised}
         bound = {one.name: one for one in self.bound_listeners}
         found = []
@@ -249,7 +249,7 @@ class BrokerConfig(
         return tuple(found)
 
     def _reachable(self, listener: Listener, *, is_first: bool) -> Listener:
-        """Where the voters' list says that this node is, if the listener itself does not."""
+        """The listener, with this node's address in the list of voters if it has none itself."""
         if listener.host not in {"", WILDCARD_HOST}:
             return listener
         for one in self.voters if is_first else ():
@@ -310,7 +310,7 @@ class BrokerConfig(
 
 
 def _with_node_id(properties: Mapping[str, str]) -> dict[str, str]:
-    """node.id and broker.id are two names of one thing."""
+    """Sets node.id from its older name broker.id."""
     given = dict(properties)
     if "node.id" in given:
         given.setdefault("broker.id", given["node.id"])
@@ -321,7 +321,7 @@ def _with_node_id(properties: Mapping[str, str]) -> dict[str, str]:
 
 def _refuse_missing(given: Mapping[str, str]) -> None:
     required = [one.name for one in BrokerConfig.declared.values() if one.is_required]
-    # A file without roles is one of Kafka 3, or none of a node at all.
+    # A file without roles belongs to Kafka 3, or is not a broker's configuration at all.
     required.sort(key=lambda name: name != "process.roles")
     missing = next((name for name in required if name not in given), None)
     if missing is None:
@@ -329,7 +329,7 @@ def _refuse_missing(given: Mapping[str, str]) -> None:
     complaint = f'Missing required configuration "{missing}" which has no default value.'
     if any(name.startswith("zookeeper.") for name in given):
         complaint += (
-            " A file with zookeeper.* settings is one of Kafka 3 with ZooKeeper: a node of Kafka 4 "
+            " A file with zookeeper.* settings is for Kafka 3 with ZooKeeper: a node of Kafka 4 "
             "needs process.roles and the settings of its controllers instead"
         )
     raise KafkaError(ErrorCode.INVALID_CONFIG, complaint)

@@ -1,4 +1,4 @@
-"""The rules that values of settings keep, with Kafka's words for a value that does not."""
+"""Rules for the values of settings, with Kafka's error messages."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _THROTTLED = r"([0-9]+:[0-9]+)?"
 def holding(
     rule: str, reason: str, holds: Callable[[Any], bool], choices: tuple[str, ...] = ()
 ) -> Check:
-    """A rule with one way to break it."""
+    """A rule with a single error message."""
     return Check(
         rule,
         lambda name, value: None if holds(value) else invalid_value(name, value, reason),

@@ -1,4 +1,4 @@
-"""What one compaction pass may use: memory and buffers, taken from the broker's settings."""
+"""Memory and buffers of one compaction pass, computed from the broker's settings."""
 
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ class CleanerConfig:
 
 
 def cleaner_config(broker: "BrokerConfig") -> CleanerConfig:
-    """The share of one cleaner: Kafka's settings are for all of its threads together."""
+    """The share of one cleaner: Kafka's settings are totals of all cleaner threads."""
     threads = max(broker.log_cleaner_threads, 1)
     return CleanerConfig(
         dedupe_buffer_bytes=broker.log_cleaner_dedupe_buffer_size // threads,

@@ -1,4 +1,4 @@
-"""The settings of a client metrics subscription: which clients push which metrics how often."""
+"""Settings of a client metrics subscription: which clients push which metrics, and how often."""
 
 import re
 from collections.abc import Mapping
@@ -26,10 +26,13 @@ class ClientMetricsConfig(SettingGroup):
         "interval.ms", INT, 5 * MINUTE_MS, "How often the clients push their metrics."
     )
     match: tuple[str, ...] = setting(
-        "match", LIST, (), "Which clients are meant, as property=pattern; empty means all."
+        "match",
+        LIST,
+        (),
+        "The clients that the subscription is for, as property=pattern; empty means all.",
     )
     metrics: tuple[str, ...] = setting(
-        "metrics", LIST, (), "Beginnings of the names of the metrics; * means all."
+        "metrics", LIST, (), "Prefixes of the names of the metrics; * means all."
     )
 
 

@@ -1,5 +1,5 @@
-"""Rules between settings, as Kafka checks them when a node starts or a setting changes. What can
-change at run time is refused in Kafka's words, which its tools show.
+"""Rules between settings, which Kafka checks when a node starts or a setting changes. Errors for
+settings that can change at run time have Kafka's words, because its tools show them.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ _BELOW = [
 
 
 def check_broker_config(config: "BrokerConfig") -> None:
-    """Raises INVALID_CONFIG for the first rule that is broken."""
+    """Raises INVALID_CONFIG for the first violated rule."""
     for check in _CHECKS:
         check(config)
 
@@ -157,8 +157,8 @@ def _check_listeners(config: "BrokerConfig") -> None:
         for listener in advertised:
             _require(
                 listener.host != WILDCARD_HOST,
-                f"advertised.listeners: nobody can connect to {WILDCARD_HOST}; "
-                f"say under which address {listener.name} is reached",
+                f"advertised.listeners: clients cannot connect to {WILDCARD_HOST}; "
+                f"set an address at which {listener.name} is reachable",
             )
     for name in config.early_start_listeners or ():
         _require(
@@ -194,7 +194,7 @@ def _check_roles(config: "BrokerConfig") -> None:
     if config.is_controller:
         _require(
             not voters or config.node_id in voters,
-            f"controller.quorum.voters: node.id={config.node_id} is a controller but not in it",
+            f"controller.quorum.voters: node.id={config.node_id} is a controller, but not in it",
         )
         bound = {listener.name for listener in config.bound_listeners}
         strange = [name for name in names if name not in bound]
@@ -209,11 +209,11 @@ def _check_roles(config: "BrokerConfig") -> None:
         return
     _require(
         config.node_id not in voters,
-        f"controller.quorum.voters: node.id={config.node_id} is no controller but in it",
+        f"controller.quorum.voters: node.id={config.node_id} is not a controller, but in it",
     )
     _require(
         not config.controller_listeners,
-        "listeners: a node that is no controller has none of controller.listener.names",
+        "listeners: a node that is not a controller has none of controller.listener.names",
     )
     _require(
         not config.controller_quorum_auto_join_enable,
@@ -239,7 +239,7 @@ def _check_security(config: "BrokerConfig") -> None:
 def _check_groups(config: "BrokerConfig") -> None:
     _require(
         "classic" in config.group_coordinator_rebalance_protocols,
-        "group.coordinator.rebalance.protocols: classic can not be left out",
+        "group.coordinator.rebalance.protocols: classic cannot be left out",
     )
     _require(
         len(config.group_share_assignors) == 1,

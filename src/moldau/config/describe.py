@@ -1,6 +1,4 @@
-"""What DescribeConfigs says about settings: the value in force, where it comes from, and what else
-was said about it, by Kafka's rules.
-"""
+"""DescribeConfigs: the value of a setting, its source, and its synonyms, by Kafka's rules."""
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -39,7 +37,7 @@ class Described(NamedTuple):
     value: str | None
     source: Source
     synonyms: tuple[Synonym, ...] = ()
-    """Everything that was said, what counts first. Values of secrets are left out."""
+    """All values by priority, without those of secrets."""
     kind: int = UNKNOWN_KIND
     is_sensitive: bool = False
     is_read_only: bool = False
@@ -47,7 +45,7 @@ class Described(NamedTuple):
 
 
 def describe_broker(config: BrokerConfig) -> list[Described]:
-    """All settings of a node. Internal ones and names that plugins know only if they are given."""
+    """All settings of a node. Internal ones and those of plugins only if they are set."""
     names = {name for name, declared in config.declared.items() if not declared.is_internal}
     layers = config.layers
     return [
@@ -57,7 +55,7 @@ def describe_broker(config: BrokerConfig) -> list[Described]:
 
 
 def describe_broker_defaults(config: BrokerConfig) -> list[Described]:
-    """What is set at run time for all brokers, and nothing else."""
+    """Only the settings that are set at run time for all brokers."""
     only = Layers({}, cluster=config.layers.cluster)
     return [
         _of_broker(name, text, only, None) for name, text in sorted(config.layers.cluster.items())
@@ -86,7 +84,9 @@ def _of_broker(
 ) -> Described:
     declared = _broker_declaration(name)
     is_sensitive = declared is None or declared.is_sensitive
-    synonyms = _broker_said(name, layers, with_defaults=config is not None, hide=is_sensitive)
+    synonyms = _broker_synonyms_of(
+        name, layers, with_defaults=config is not None, hide=is_sensitive
+    )
     return Described(
         name=name,
         value=None if is_sensitive else value,
@@ -115,10 +115,10 @@ def _broker_value(name: str, config: BrokerConfig) -> str | None:
     return layers.own.get(name, layers.cluster.get(name, layers.static.get(name)))
 
 
-def _broker_said(
+def _broker_synonyms_of(
     name: str, layers: Layers, *, with_defaults: bool, hide: bool
 ) -> tuple[Synonym, ...]:
-    """All that was said about a broker's setting. What precedes the name itself is left out."""
+    """All values of a broker's setting, without synonyms that have priority over its name."""
     names = _names_of(name)
     defaults = _defaults_of(names) if with_defaults else {}
     said = [
@@ -174,12 +174,12 @@ def _of_group(
 ) -> Described:
     declared = in_force.declared.get(name)
     if declared is None:
-        # Written by another version: what it is cannot be known, so that it is kept secret.
+        # Written by another version, so its meaning is unknown: treat it as secret.
         return Described(name, None, source, (Synonym(name, None, source),), is_sensitive=True)
     value = declared.text(getattr(in_force, declared.attribute))
     synonyms: tuple[Synonym, ...] = ()
     if declared.synonyms and config is not None:
-        synonyms = _broker_said(
+        synonyms = _broker_synonyms_of(
             declared.synonyms[0], config.layers, with_defaults=True, hide=declared.is_sensitive
         )
     if name in overrides:
@@ -195,7 +195,7 @@ def _of_group(
 
 
 def _with_default(described: Described) -> Described:
-    """A group's setting that no broker has still says what its default is."""
+    """Adds the default of a group's setting that brokers do not have."""
     declared = GroupConfig.declared.get(described.name)
     if declared is None or declared.synonyms:
         return described

@@ -1,4 +1,4 @@
-"""Settings of brokers that change at run time: what may change where, and what is then in force."""
+"""Broker settings that change at run time: which may change at which level, and the result."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -52,7 +52,7 @@ _OF_LISTENER = r"listener\.name\.[^.]+\."
 
 
 def layered_config(layers: Layers, *, clamps: bool = True) -> BrokerConfig:
-    """What is in force. Raises INVALID_CONFIG if the layers do not fit together."""
+    """The settings in force. Raises INVALID_CONFIG if the layers contradict each other."""
     properties = merged(layers)
     for name in ThrottleSettings.declared:
         properties.pop(name, None)
@@ -63,7 +63,7 @@ def layered_config(layers: Layers, *, clamps: bool = True) -> BrokerConfig:
 
 
 def _clamped(properties: Mapping[str, str], layers: Layers) -> dict[str, str]:
-    """Intervals that are valid by themselves but not within this broker's bounds."""
+    """Intervals that are valid on their own, limited to this broker's bounds."""
     clamped = {}
     for name in _CLAMPED:
         if name in layers.cluster or name in layers.own:
@@ -84,7 +84,7 @@ def _clamped(properties: Mapping[str, str], layers: Layers) -> dict[str, str]:
 def usable(
     properties: Mapping[str, str], *, for_all: bool
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """What of a stored layer can be used, and why the rest can not."""
+    """The usable settings of a stored layer, and the reasons against the others."""
     good, bad = {}, {}
     for name, text in properties.items():
         try:
@@ -96,8 +96,8 @@ def usable(
 
 
 def check_dynamic(properties: Mapping[str, str], *, for_all: bool) -> None:
-    """Raises INVALID_CONFIG if settings can not have these values at run time, for all brokers or
-    for one. Names that nobody knows pass, as in Kafka: plug-ins may know them.
+    """Raises INVALID_CONFIG if settings cannot get these values at run time, for all brokers or for
+    one. Unknown names are accepted, as in Kafka: they may belong to plugins.
     """
     known = BrokerConfig.declared
     _refuse(
@@ -135,8 +135,8 @@ def _refuse(complaint: str, names: Iterable[str]) -> None:
 
 
 def check_broker_change(layers: Layers, current: BrokerConfig, *, for_all: bool) -> BrokerConfig:
-    """What would be in force. Raises if the last changed layer, `own` or `cluster`, can not be:
-    Kafka's code for it is INVALID_REQUEST.
+    """The settings in force after the change. Raises INVALID_REQUEST, as Kafka does, if the changed
+    layer (`own` or `cluster`) is not valid.
     """
     try:
         check_dynamic(layers.cluster if for_all else layers.own, for_all=for_all)
@@ -145,7 +145,7 @@ def check_broker_change(layers: Layers, current: BrokerConfig, *, for_all: bool)
         raise KafkaError(ErrorCode.INVALID_REQUEST, error.detail) from None
     complaint = _thread_complaint(new, current) or _listener_complaint(new, current)
     if complaint is not None:
-        # Kafka puts the cause where its sentence has the value.
+        # In Kafka's message the cause is at the place of the value.
         cause = f"org.apache.kafka.common.config.ConfigException: {complaint}"
         detail = f"Invalid value {cause} for configuration Invalid dynamic configuration"
         raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
@@ -153,7 +153,7 @@ def check_broker_change(layers: Layers, current: BrokerConfig, *, for_all: bool)
 
 
 def _thread_complaint(new: BrokerConfig, current: BrokerConfig) -> str | None:
-    """Kafka resizes pools only gently."""
+    """Kafka limits the change of a pool's size to a factor of two."""
     for name in _THREADS:
         attribute = BrokerConfig.declared[name].attribute
         count, before = getattr(new, attribute), getattr(current, attribute)
@@ -179,7 +179,7 @@ def _cleaner_complaint(count: int, before: int) -> str | None:
 
 
 def _listener_complaint(new: BrokerConfig, current: BrokerConfig) -> str | None:
-    """As Kafka, it looks only if a setting of all listeners has changed."""
+    """As in Kafka, only checked if a setting of all listeners has changed."""
     if not any(new.given.get(name) != current.given.get(name) for name in _OF_ALL_LISTENERS):
         return None
     names = {listener.name for listener in new.bound_listeners}

@@ -1,4 +1,4 @@
-"""The settings that one group may have for itself, and how they fit what the broker allows."""
+"""The settings that a group can override, within the broker's bounds."""
 
 import re
 from collections.abc import Mapping
@@ -44,30 +44,30 @@ def _as_broker(name: str, doc: str, check: Check | None = None) -> Any:
 class GroupConfig(SettingGroup):
     consumer_assignment_interval_ms: int = _as_broker(
         "consumer.assignment.interval.ms",
-        "How long the consumer group waits between two new assignments.",
+        "The minimum time between two assignments of the consumer group.",
     )
     consumer_heartbeat_interval_ms: int = _as_broker(
         "consumer.heartbeat.interval.ms", "How often members of the consumer group send heartbeats."
     )
     consumer_session_timeout_ms: int = _as_broker(
         "consumer.session.timeout.ms",
-        "A member of the consumer group without heartbeat for this long is removed.",
+        "A member of the consumer group that sends no heartbeat for this long is removed.",
     )
     share_assignment_interval_ms: int = _as_broker(
         "share.assignment.interval.ms",
-        "How long the share group waits between two new assignments.",
+        "The minimum time between two assignments of the share group.",
     )
     share_auto_offset_reset: str = setting(
         "share.auto.offset.reset",
         STRING,
         "latest",
-        "Where the share group starts in a partition: at its end, at its start, or so much time "
+        "Where the share group starts in a partition: at its end, at its start, or a duration "
         "before now.",
         check=Check("latest, earliest or by_duration:PnDTnHnMn.nS", _offset_reset),
     )
     share_delivery_count_limit: int = _as_broker(
         "share.delivery.count.limit",
-        "How often a record is handed out to the share group before it is given up.",
+        "How often a record is delivered to the share group before it is archived.",
         at_least(2),
     )
     share_heartbeat_interval_ms: int = _as_broker(
@@ -77,12 +77,12 @@ class GroupConfig(SettingGroup):
         "share.isolation.level",
         STRING,
         "read_uncommitted",
-        "Whether the share group gets records of transactions that are not committed.",
+        "Whether the share group gets records of uncommitted transactions.",
         check=one_of("read_committed", "read_uncommitted"),
     )
     share_partition_max_record_locks: int = _as_broker(
         "share.partition.max.record.locks",
-        "How many records of a partition may be handed out and not yet settled.",
+        "How many records of a partition may be delivered and not yet acknowledged.",
         at_least(100),
     )
     share_record_lock_duration_ms: int = _as_broker(
@@ -94,15 +94,15 @@ class GroupConfig(SettingGroup):
         "share.renew.acknowledge.enable",
         BOOLEAN,
         True,
-        "Whether members of the share group may prolong their hold on a record.",
+        "Whether members of the share group may extend their lock on a record.",
     )
     share_session_timeout_ms: int = _as_broker(
         "share.session.timeout.ms",
-        "A member of the share group without heartbeat for this long is removed.",
+        "A member of the share group that sends no heartbeat for this long is removed.",
     )
     streams_assignment_interval_ms: int = _as_broker(
         "streams.assignment.interval.ms",
-        "How long the streams group waits between two new assignments.",
+        "The minimum time between two assignments of the streams group.",
     )
     streams_heartbeat_interval_ms: int = _as_broker(
         "streams.heartbeat.interval.ms", "How often members of the streams group send heartbeats."
@@ -116,13 +116,13 @@ class GroupConfig(SettingGroup):
     )
     streams_session_timeout_ms: int = _as_broker(
         "streams.session.timeout.ms",
-        "A member of the streams group without heartbeat for this long is removed.",
+        "A member of the streams group that sends no heartbeat for this long is removed.",
     )
 
 
 def group_config(overrides: Mapping[str, str], broker: "BrokerConfig") -> GroupConfig:
-    """What is in force for a group: its own values, kept within what the broker allows now. What
-    this version does not know or take is passed over; it was checked when it was set.
+    """The settings in force for a group: its own values, limited to the broker's present bounds.
+    Unknown or invalid values are ignored, because they were checked when they were set.
     """
     values = _defaults(broker)
     for name, text in overrides.items():
@@ -140,7 +140,7 @@ def group_config(overrides: Mapping[str, str], broker: "BrokerConfig") -> GroupC
 
 
 def validate_group_configs(overrides: Mapping[str, str], broker: "BrokerConfig") -> None:
-    """Raises INVALID_CONFIG: an unknown name, a bad value, or one outside the broker's bounds."""
+    """Raises INVALID_CONFIG for an unknown name, a bad value, or one out of bounds."""
     parsed = from_properties(GroupConfig, overrides, "group")
     own = {name: getattr(parsed, GroupConfig.declared[name].attribute) for name in overrides}
     for name, value in own.items():
@@ -173,7 +173,7 @@ def _defaults(broker: "BrokerConfig") -> dict[str, Any]:
 
 
 def _bounds(name: str, broker: "BrokerConfig") -> tuple[int | None, int | None]:
-    """What the broker allows: its settings with min and max in their names."""
+    """The broker's bounds: its settings with min and max in their names."""
     low, high = (broker.declared.get(_bound_name(name, end)) for end in ("min", "max"))
     return (
         None if low is None else getattr(broker, low.attribute),

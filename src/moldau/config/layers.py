@@ -1,5 +1,5 @@
-"""Where a broker's settings come from. What is set for one broker comes before what is set for all
-of them, and that before its properties.
+"""The layers of a broker's settings. A value for one broker has priority over one for all brokers,
+and that over the properties file.
 """
 
 from collections.abc import Mapping
@@ -16,25 +16,25 @@ class Layers(NamedTuple):
     """Set at run time for this broker."""
 
 
-# Names of one thing; one that stands earlier counts first.
+# Names of the same setting, in order of priority.
 _SYNONYMS = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
 )
 _SYNONYMS_OF = {name: names for names in _SYNONYMS for name in names} | {
-    # The scheduler's interval is only a default, so that it has no synonym itself.
+    # The scheduler's interval is only a default, so it has no synonyms itself.
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 }
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:
-    """Names that mean the same, those that count first come first; at least the name itself."""
+    """All names of the setting in order of priority, including the name itself."""
     return _SYNONYMS_OF.get(name, (name,))
 
 
 def merged(layers: Layers) -> dict[str, str]:
-    """All layers in one. A synonym in a higher layer hides the others in a lower one."""
+    """All layers in one. A synonym in a higher layer hides those in lower ones."""
     properties = dict(layers.static)
     for layer in (layers.cluster, layers.own):
         for name, text in layer.items():

@@ -1,6 +1,6 @@
-"""Listeners as typed values: what `listeners`, `advertised.listeners`,
-`listener.security.protocol.map`, `controller.listener.names` and `inter.broker.listener.name` mean
-together, by Kafka's rules.
+"""Listeners as typed values, derived from `listeners`, `advertised.listeners`,
+`listener.security.protocol.map`, `controller.listener.names` and `inter.broker.listener.name` by
+Kafka's rules.
 """
 
 from collections import defaultdict
@@ -13,11 +13,11 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 
 WILDCARD_HOST = "0.0.0.0"  # noqa: S104
-"""Nobody can connect to it, so that it is never advertised."""
+"""Clients cannot connect to this address, so it is never advertised."""
 
 
 class SecurityProtocol(IntEnum):
-    """With the numbers that registrations carry."""
+    """The numbers are those in broker registrations."""
 
     PLAINTEXT = 0
     SSL = 1
@@ -28,13 +28,13 @@ class SecurityProtocol(IntEnum):
 class Listener(NamedTuple):
     name: str
     host: str
-    """Empty is every address of the machine."""
+    """If empty, every address of the machine."""
     port: int
     security_protocol: SecurityProtocol
 
 
 def parse_protocol_map(text: str) -> dict[str, SecurityProtocol]:
-    """Listener's name in upper case -> its protocol."""
+    """Protocols by listener name in upper case."""
     protocols = {}
     for entry in text.split(","):
         name, _, protocol = entry.strip().rpartition(":")
@@ -69,9 +69,7 @@ def parse_listeners(
         listeners.append(Listener(*address, protocols[address.name]))
     names = [listener.name for listener in listeners]
     if len(set(names)) != len(names):
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG, f"{setting}: each listener needs a name of its own"
-        )
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{setting}: listener names must be unique")
     return tuple(listeners)
 
 

@@ -1,5 +1,5 @@
-"""The settings that one partition's log obeys: Kafka's topic settings. What also exists for the
-whole broker takes type, default and rule from there.
+"""The settings of one partition's log: Kafka's topic settings. Those that also exist for the broker
+take type, default and rule from there.
 """
 
 from typing import Any
@@ -31,27 +31,27 @@ class LogConfig(SettingGroup):
     cleanup_policy: tuple[str, ...] = _as_broker(
         "cleanup.policy",
         "log.cleanup.policy",
-        "Remove old segments (delete), old values of keys (compact), both, or nothing (empty).",
+        "Remove old segments (delete), old values of keys (compact), both, or neither (empty).",
     )
     compression_gzip_level: int = _as_broker(
         "compression.gzip.level",
         "compression.gzip.level",
-        "The level for batches that are stored in gzip; -1 is the codec's own.",
+        "The compression level of batches that are stored in gzip; -1 is the codec's default.",
     )
     compression_lz4_level: int = _as_broker(
         "compression.lz4.level",
         "compression.lz4.level",
-        "The level for batches that are stored in lz4.",
+        "The compression level of batches that are stored in lz4.",
     )
     compression_type: str = _as_broker(
         "compression.type",
         "compression.type",
-        "The codec that batches are stored in; producer keeps what the producer chose.",
+        "The codec in which batches are stored; producer keeps the producer's codec.",
     )
     compression_zstd_level: int = _as_broker(
         "compression.zstd.level",
         "compression.zstd.level",
-        "The level for batches that are stored in zstd.",
+        "The compression level of batches that are stored in zstd.",
     )
     delete_retention_ms: int = _as_broker(
         "delete.retention.ms",
@@ -107,12 +107,14 @@ class LogConfig(SettingGroup):
     local_retention_bytes: int = _as_broker(
         "local.retention.bytes",
         "log.local.retention.bytes",
-        "How much stays here once it is in remote storage; -2 takes retention.bytes.",
+        "How much of a log stays on local disk once it is in remote storage; -2 means "
+        "retention.bytes.",
     )
     local_retention_ms: int = _as_broker(
         "local.retention.ms",
         "log.local.retention.ms",
-        "How long a segment stays here once it is in remote storage; -2 takes retention.ms.",
+        "How long a segment stays on local disk once it is in remote storage; -2 means "
+        "retention.ms.",
     )
     max_compaction_lag_ms: int = _as_broker(
         "max.compaction.lag.ms",
@@ -127,12 +129,12 @@ class LogConfig(SettingGroup):
     message_timestamp_after_max_ms: int = _as_broker(
         "message.timestamp.after.max.ms",
         "log.message.timestamp.after.max.ms",
-        "How far a timestamp may lie ahead of the broker's clock.",
+        "How far a timestamp may be ahead of the broker's clock.",
     )
     message_timestamp_before_max_ms: int = _as_broker(
         "message.timestamp.before.max.ms",
         "log.message.timestamp.before.max.ms",
-        "How far a timestamp may lie behind the broker's clock.",
+        "How far a timestamp may be behind the broker's clock.",
     )
     message_timestamp_type: str = _as_broker(
         "message.timestamp.type",
@@ -142,7 +144,7 @@ class LogConfig(SettingGroup):
     min_cleanable_dirty_ratio: float = _as_broker(
         "min.cleanable.dirty.ratio",
         "log.cleaner.min.cleanable.ratio",
-        "The share of uncleaned bytes from which a log is compacted.",
+        "The share of uncleaned bytes at which a log is compacted.",
     )
     min_compaction_lag_ms: int = _as_broker(
         "min.compaction.lag.ms",
@@ -157,7 +159,7 @@ class LogConfig(SettingGroup):
     preallocate: bool = _as_broker(
         "preallocate",
         "log.preallocate",
-        "Whether a new segment takes its whole size on disk at once.",
+        "Whether a new segment allocates its whole size on disk at once.",
     )
     remote_log_copy_disable: bool = setting(
         "remote.log.copy.disable",
@@ -169,7 +171,7 @@ class LogConfig(SettingGroup):
         "remote.log.delete.on.disable",
         BOOLEAN,
         False,
-        "Whether switching remote storage off deletes what is there.",
+        "Whether disabling remote storage deletes the data there.",
     )
     remote_storage_enable: bool = setting(
         "remote.storage.enable",
@@ -180,7 +182,8 @@ class LogConfig(SettingGroup):
     retention_bytes: int = _as_broker(
         "retention.bytes",
         "log.retention.bytes",
-        "The oldest segments are deleted while the partition is larger; negative keeps them.",
+        "The oldest segments are deleted while the partition is larger than this; a negative "
+        "value keeps them.",
     )
     retention_ms: int = setting(
         "retention.ms",
@@ -199,13 +202,14 @@ class LogConfig(SettingGroup):
     segment_index_bytes: int = _as_broker(
         "segment.index.bytes",
         "log.index.size.max.bytes",
-        "A segment whose index has reached this size is sealed.",
+        "A segment is sealed when its index reaches this size.",
     )
     segment_jitter_ms: int = setting(
         "segment.jitter.ms",
         LONG,
         0,
-        "Random time up to this is taken off segment.ms, so that logs do not roll together.",
+        "A random time up to this is subtracted from segment.ms, so that logs do not roll "
+        "together.",
         check=at_least(0),
         synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours"),
         has_effect=True,
@@ -222,7 +226,7 @@ class LogConfig(SettingGroup):
     unclean_leader_election_enable: bool = _as_broker(
         "unclean.leader.election.enable",
         "unclean.leader.election.enable",
-        "Whether a replica that is not in sync may lead if no other is left.",
+        "Whether a replica that is not in sync may become leader if no other is left.",
     )
 
     @property
@@ -239,7 +243,7 @@ class LogConfig(SettingGroup):
 
     @property
     def segment_age_max_ms(self) -> int:
-        """Only sealed segments are compacted, so that one cannot stay open longer than allowed."""
+        """Includes max.compaction.lag.ms, because only sealed segments can be compacted."""
         if self.compacts:
             return min(self.segment_ms, self.max_compaction_lag_ms)
         return self.segment_ms

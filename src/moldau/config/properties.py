@@ -1,6 +1,6 @@
-"""Java's .properties format, read as java.util.Properties reads it: comments, lines that go on,
-escapes, three kinds of separators. Names and values come back as text; nothing is trimmed. Only a
-lone backslash at the end of the file is nothing here, and an empty name for Java.
+"""Java's .properties format, parsed like java.util.Properties: comments, continued lines, escapes,
+three kinds of separators. Names and values are text and not trimmed. The only difference: a lone
+backslash at the end of the file is ignored here, and an empty name in Java.
 """
 
 import re
@@ -15,7 +15,7 @@ _HEX_DIGITS = 4
 
 
 def parse_properties(text: str, *, source: str = "properties") -> dict[str, str]:
-    """The last of several values of a name counts. Raises INVALID_CONFIG with source and line."""
+    """The last value of a name wins. Raises INVALID_CONFIG with source and line."""
     properties = {}
     for number, line in _logical_lines(text):
         key, value = _split(line)
@@ -30,7 +30,7 @@ def parse_properties(text: str, *, source: str = "properties") -> dict[str, str]
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments, joined where a backslash lets them go on, and where they start."""
+    """The number and text of each line, without comments, and with continued lines joined."""
     begun, start = "", 0
     for number, line in enumerate(re.split(r"\r\n|\r|\n", text), 1):
         content = line.lstrip(_BLANKS)
@@ -49,7 +49,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """The name ends at the first =, : or blank that is not escaped."""
+    """The name ends at the first unescaped =, : or whitespace."""
     end = 0
     while end < len(line) and line[end] not in "=:" + _BLANKS:
         end += 2 if line[end] == "\\" else 1

@@ -1,4 +1,4 @@
-"""How a setting is declared, and what follows from the declaration: parsing, text, error lines.
+"""How settings are declared, and what follows from a declaration: parsing, text, error messages.
 
 A group of settings is a class derived from `SettingGroup`; its attributes come from `setting(...)`.
 It is not a dataclass: hundreds of generated methods would cost a tenth of a broker's start.
@@ -22,7 +22,7 @@ class Importance(IntEnum):
 
 
 class UpdateMode(StrEnum):
-    """How far a change at run time reaches."""
+    """Whether a setting can change at run time, and for which brokers."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -34,8 +34,8 @@ PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
 
 
 class Check:
-    """A rule for values, which completes the sentence "must be …". What is said of a value that
-    breaks it are Kafka's words, for Kafka's tools show them.
+    """A rule for values, which completes the sentence "must be …". Its complaints have Kafka's
+    words, because Kafka's tools show them.
     """
 
     __slots__ = ("choices", "complaint", "rule")
@@ -48,9 +48,9 @@ class Check:
     ) -> None:
         self.rule = rule
         self.complaint = complaint
-        """Of a setting's name and a value; None if the value keeps the rule."""
+        """Takes a setting's name and a value; returns None if the value is valid."""
         self.choices = choices
-        """All values that keep it, if they can be listed."""
+        """All valid values, if they can be listed."""
 
 
 class Traits(TypedDict, total=False):
@@ -58,16 +58,18 @@ class Traits(TypedDict, total=False):
     importance: Importance
     mode: UpdateMode
     synonyms: tuple[str, ...]
-    """Of a topic or group: the broker's settings that stand in for it; the first given counts."""
+    """For a topic or group: the broker's settings that apply without its own; the first one set
+    wins.
+    """
     is_internal: bool
-    """For tests of Kafka: neither described nor documented."""
+    """Only for Kafka's tests: neither described nor documented."""
     is_required: bool
     has_effect: bool
-    """Whether anything in Moldau obeys it yet."""
+    """Whether the setting has an effect in Moldau."""
 
 
 class Setting:
-    """One declared setting. The group's instances hold its value under `attribute`."""
+    """One declared setting. Instances of the group have its value as `attribute`."""
 
     __slots__ = (
         "attribute",
@@ -108,7 +110,7 @@ class Setting:
         return self.kind is Kind.PASSWORD
 
     def parse(self, text: str) -> Any:
-        """The value that a text means. Raises INVALID_CONFIG."""
+        """The value of a text. Raises INVALID_CONFIG."""
         try:
             value = PARSERS[self.kind](text)
         except ValueError:
@@ -118,7 +120,7 @@ class Setting:
         return value
 
     def verify(self, value: Any) -> None:
-        """Refuses a value that breaks the rule. None means that nothing is given."""
+        """Raises INVALID_CONFIG if the value violates the rule. None stands for no value."""
         if value is None:
             return
         if self.kind is Kind.LIST and "" in value:
@@ -140,15 +142,14 @@ def refused(detail: str) -> KafkaError:
 
 
 def setting(name: str, kind: Kind, default: Any, doc: str, **traits: Unpack[Traits]) -> Any:
-    """Declare a setting: Kafka's name, its type and default, what it does, what values it takes.
-
-    Returns Any, because the attribute of an instance is the value.
+    """Declares a setting: Kafka's name, type, default, doc and traits. Returns Any, because
+    the attribute of an instance is the value.
     """
     return Setting(name, kind, default, doc, **traits)
 
 
 def narrowed(broker: Setting, name: str, doc: str, *, check: Check | None = None) -> Any:
-    """Declare what one topic or group may set for itself in place of the broker's setting."""
+    """Declares the setting of a topic or group that overrides the broker's setting."""
     own = Setting(name, broker.kind, broker.default, doc, synonyms=(broker.name,))
     own.check = check or broker.check
     own.has_effect = broker.has_effect
@@ -157,10 +158,10 @@ def narrowed(broker: Setting, name: str, doc: str, *, check: Check | None = None
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class SettingGroup:
-    """A group of settings with their values. Nothing in it ever changes."""
+    """A group of settings with their values, which is immutable."""
 
     declared: ClassVar[dict[str, Setting]] = {}
-    """Kafka's name of each setting -> its declaration."""
+    """The declarations by Kafka's names."""
     _by_attribute: ClassVar[dict[str, Setting]] = {}
     _defaults: ClassVar[dict[str, Any]] = {}
 
@@ -180,7 +181,7 @@ class SettingGroup:
             if attribute not in self._by_attribute:
                 raise TypeError(f"{type(self).__name__} has no setting {attribute!r}")
             self._by_attribute[attribute].verify(value)
-        # Straight into the instance, where these names win over the class's declarations.
+        # Directly into the instance, where these names have priority over the class's.
         self.__dict__.update(self._defaults)
         self.__dict__.update(values)
 
@@ -206,7 +207,7 @@ class SettingGroup:
         return f"{type(self).__name__}({changed})"
 
     def _changed(self) -> dict[str, Any]:
-        """What differs from the defaults, by attribute."""
+        """The values that differ from the defaults, by attribute."""
         return {
             attribute: self.__dict__[attribute]
             for attribute, default in self._defaults.items()
@@ -224,8 +225,8 @@ ConfigT = TypeVar("ConfigT", bound=SettingGroup)
 def from_properties(
     config_class: type[ConfigT], properties: Mapping[str, str], noun: str
 ) -> ConfigT:
-    """Parse text values. An unknown name or a bad value raises INVALID_CONFIG and says which; the
-    noun is what Kafka calls the settings of: "topic", "group".
+    """Parses text values. Raises INVALID_CONFIG for an unknown name or a bad value. `noun` is
+    Kafka's word for the resource: "topic", "group".
     """
     for name in properties:
         if name not in config_class.declared:
@@ -240,7 +241,7 @@ def from_properties(
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> KafkaError:
-    """For names that users gave to Moldau itself, with what they may have meant."""
+    """The error for an unknown name from a user, with a suggestion."""
     return refused(f"{name}: unknown setting{hint_for(name, known)}")
 
 

@@ -1,5 +1,5 @@
-"""The settings of a node that is started without a server.properties: one node that is broker and
-controller, reachable from this machine only.
+"""The settings of a node that starts without a server.properties: broker and controller in one
+node, reachable from this machine only.
 """
 
 NODE_ID = 1
@@ -9,9 +9,8 @@ LOOPBACK = ("127.0.0.1", "::1")
 
 
 def standalone_properties(log_dir: str, *, host: str, port: int) -> dict[str, str]:
-    """Port 0 takes a free one. Nobody but this machine gets at the controller, whoever may use the
-    broker. Internal topics have the one replica that there can be, and a group does not wait for
-    members that nobody has started.
+    """Port 0 takes a free one. The controller is reachable only from this machine, even if the
+    broker is not. Internal topics have one replica, and groups rebalance without the initial delay.
     """
     client = _bracketed(host)
     controller = _bracketed(host if host in LOOPBACK else LOOPBACK[0])

@@ -1,4 +1,4 @@
-"""From a topic's own settings and the broker's to what the topic's logs obey."""
+"""The settings of a topic's logs, derived from the topic's own settings and the broker's."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from moldau.protocol.errors import KafkaError
 if TYPE_CHECKING:
     from moldau.config.broker import BrokerConfig
 
-# Settings that have several names in the broker; BrokerConfig knows which one counts.
+# Settings with several names in the broker; BrokerConfig knows which one has priority.
 _SEVERAL_NAMES = {
     "retention.ms": "retention_ms",
     "segment.ms": "roll_ms",
@@ -20,8 +20,8 @@ _SEVERAL_NAMES = {
 
 
 def log_config(overrides: Mapping[str, str], broker: "BrokerConfig") -> LogConfig:
-    """What is in force for a topic. Its settings were checked when they were set, so that what
-    this version does not know or take is passed over rather than keeping the topic from working.
+    """The settings in force for a topic. They were checked when they were set, so unknown or
+    invalid values are ignored instead of making the topic unusable.
     """
     values = topic_defaults(broker)
     for name, text in overrides.items():
@@ -36,11 +36,11 @@ def log_config(overrides: Mapping[str, str], broker: "BrokerConfig") -> LogConfi
 
 
 _latest: list[tuple["BrokerConfig", dict[str, Any]]] = []
-"""At most one: a request may be about thousands of topics under the same configuration."""
+"""At most one entry: a request may name thousands of topics under the same configuration."""
 
 
 def topic_defaults(broker: "BrokerConfig") -> dict[str, Any]:
-    """LogConfig's attributes as the broker sets them for topics that say nothing."""
+    """LogConfig's attributes for topics without settings of their own."""
     for known, values in _latest:
         if known is broker:
             return dict(values)
@@ -54,7 +54,7 @@ def topic_defaults(broker: "BrokerConfig") -> dict[str, Any]:
 
 
 def validate_topic_configs(overrides: Mapping[str, str], broker: "BrokerConfig") -> None:
-    """Raises INVALID_CONFIG: an unknown name, a bad value, or values that do not fit together."""
+    """Raises INVALID_CONFIG for an unknown name, a bad value, or contradicting values."""
     own = from_properties(LogConfig, overrides, "topic")
     values = topic_defaults(broker)
     for name in overrides:

@@ -1,6 +1,4 @@
-"""The types that settings have in Kafka: text -> value as Kafka's parser does it, value -> text as
-Kafka prints it.
-"""
+"""The types of Kafka's settings: text is parsed as in Kafka, and values are printed as in Kafka."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -19,7 +17,7 @@ GIB = 1 << 30
 
 
 class Kind(IntEnum):
-    """Kafka's types, with the numbers that DescribeConfigs answers."""
+    """Kafka's types, with their numbers in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -46,7 +44,7 @@ WANTED = {
     Kind.PASSWORD: "a text",
 }
 
-# Kafka's words for a text that is no value of the type.
+# Kafka's messages for texts that are not a value of the type.
 PARSE_COMPLAINTS = {
     Kind.BOOLEAN: "Expected value to be either true or false",
     Kind.INT: "Not a number of type INT",
@@ -62,7 +60,7 @@ _DECIMAL = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?"
 
 def _whole(maximum: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        # Stricter than int(): underscores and the digits of other alphabets are none for Kafka.
+        # Stricter than int(): Kafka refuses underscores and digits of other alphabets.
         digits = text.strip()
         digits = digits[1:] if digits.startswith(("+", "-")) else digits
         if not (digits.isascii() and digits.isdigit()):
@@ -95,7 +93,7 @@ def _double(text: str) -> float:
 
 
 def _items(text: str) -> tuple[str, ...]:
-    """As in Kafka, what is said twice counts once."""
+    """As in Kafka, without duplicates."""
     items = (item.strip() for item in text.split(",")) if text.strip() else ()
     return tuple(dict.fromkeys(items))
 
@@ -121,7 +119,7 @@ PARSERS: dict[Kind, Callable[[str], Any]] = {
 
 
 def text_of(value: Any, kind: Kind) -> str | None:
-    """As Kafka prints it: clients compare these texts."""
+    """Kafka's text of the value: clients compare these texts."""
     if value is None:
         return None
     match kind:
@@ -136,7 +134,7 @@ def text_of(value: Any, kind: Kind) -> str | None:
 
 
 def java_text(value: Any) -> str:
-    """As Java prints a value within a sentence."""
+    """Java's text of a value in messages."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -147,7 +145,7 @@ def java_text(value: Any) -> str:
 
 
 def java_set(names: Iterable[str]) -> list[str]:
-    """In the order in which Java's HashSet gives them: Kafka's words list names so."""
+    """The iteration order of Java's HashSet, in which Kafka's messages list names."""
     found = list(dict.fromkeys(names))
     size = 16
     while len(found) > size * 3 // 4:
@@ -163,7 +161,7 @@ def java_set(names: Iterable[str]) -> list[str]:
 
 
 def _java_double(value: float) -> str:
-    """Java prints 1.0E7 where Python prints 10000000.0; the digits are the same."""
+    """Java prints 1.0E7 for Python's 10000000.0; the digits are the same."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
     from decimal import Decimal

@@ -448,7 +448,7 @@ def test_members_that_share_no_assignor_are_told(node: ThreadBroker) -> None:
         one.subscribe(topic)
         poll_until(lambda: sizes(one) == [1], one)
         two.subscribe(topic)
-        with pytest.raises(KafkaError, match="share none of the assignors"):
+        with pytest.raises(KafkaError, match="support none of the assignors"):
             poll_until(lambda: False, two, patience_s=20)
 
 

@@ -9,12 +9,12 @@ def test_pauses_double_up_to_the_longest() -> None:
     assert pauses == [100, 200, 400, 800, 1000, 1000]
 
 
-def test_a_fifth_is_left_to_chance() -> None:
+def test_a_fifth_of_a_pause_is_random() -> None:
     backoff = Backoff(100, 1000)
     assert backoff.pause_ms(1, 0.0) == 80
     assert backoff.pause_ms(1, 1.0) == 120
     assert backoff.pause_ms(5, 1.0) == 1000
 
 
-def test_no_pause_is_possible() -> None:
+def test_a_pause_can_be_zero() -> None:
     assert Backoff(0, 0).pause_ms(7, 1.0) == 0

@@ -1,4 +1,4 @@
-"""Logging in: what is said is RFC 5802's, and who cannot prove that it knows us is not believed."""
+"""SASL logins follow RFC 5802, and a server that cannot prove its identity is refused."""
 
 import pytest
 
@@ -14,13 +14,13 @@ def scram(username: str = "user", password: str = "pencil") -> ScramLogin:
     return ScramLogin(Credentials("SCRAM-SHA-256", username, password), NONCE)
 
 
-def test_plain_says_user_and_password_once() -> None:
+def test_plain_sends_user_and_password_once() -> None:
     login = new_login(Credentials("PLAIN", "alice", "secret"), "")
     assert login.first() == b"\0alice\0secret"
     assert login.answer(b"") is None
 
 
-def test_scram_is_as_in_its_rfc() -> None:
+def test_scram_follows_its_rfc() -> None:
     login = scram()
     assert login.first() == f"n,,n=user,r={NONCE}".encode()
     final = login.answer(SERVER_FIRST.encode())

@@ -1,4 +1,4 @@
-"""How partitions are shared out. That the results are Kafka's own is shown in tests/interop."""
+"""Assignors. tests/interop compares their results with Kafka's."""
 
 import struct
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def topics_of(**counts: int) -> dict[str, list[frozenset[str]]]:
 
 
 def members_of(**topics: str) -> dict[str, Subscription]:
-    """`m1="a b"`: the member m1 wants the topics a and b."""
+    """`m1="a b"`: the member m1 subscribes to the topics a and b."""
     return {member: Subscription(topics=tuple(names.split())) for member, names in topics.items()}
 
 
@@ -38,14 +38,14 @@ def assign(name: str, topics: Mapping[str, list[frozenset[str]]], **members: str
     return shown(ASSIGNORS[name]().assign(topics, members_of(**members)))
 
 
-def test_range_gives_runs() -> None:
+def test_range_gives_consecutive_partitions() -> None:
     assert assign("range", topics_of(a=3, b=3), x="a b", y="a b") == {
         "x": "a-0 a-1 b-0 b-1",
         "y": "a-2 b-2",
     }
 
 
-def test_round_robin_deals_out() -> None:
+def test_round_robin_assigns_in_turn() -> None:
     assert assign("roundrobin", topics_of(a=3, b=3), x="a b", y="a b") == {
         "x": "a-0 a-2 b-1",
         "y": "a-1 b-0 b-2",
@@ -53,11 +53,11 @@ def test_round_robin_deals_out() -> None:
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
-def test_who_wants_nothing_that_is_there_gets_nothing(name: str) -> None:
+def test_members_without_existing_topics_get_nothing(name: str) -> None:
     assert assign(name, topics_of(a=1), x="a", y="gone") == {"x": "a-0", "y": ""}
 
 
-def test_range_prefers_what_is_near() -> None:
+def test_range_prefers_replicas_in_the_members_rack() -> None:
     topics = {"a": [frozenset({"left"}), frozenset({"right"})]}
     members = {
         "x": Subscription(topics=("a",), rack="right"),
@@ -109,7 +109,7 @@ def rebalanced(
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(situation=situations())
 @settings(deadline=None, max_examples=60)
-def test_everything_that_is_wanted_has_one_reader(name: str, situation: tuple[dict, dict]) -> None:  # type: ignore[type-arg]
+def test_every_subscribed_partition_has_one_reader(name: str, situation: tuple[dict, dict]) -> None:  # type: ignore[type-arg]
     topics, wanted = situation
     found = rebalanced(name, topics, wanted, {}, 1)
     given_out = sorted(one for share in found.values() for one in share)
@@ -120,7 +120,7 @@ def test_everything_that_is_wanted_has_one_reader(name: str, situation: tuple[di
 
 @given(situation=situations(), left=st.integers(0, 5))
 @settings(deadline=None, max_examples=60)
-def test_sticky_keeps_what_need_not_move(situation: tuple[dict, dict], left: int) -> None:  # type: ignore[type-arg]
+def test_sticky_moves_only_what_it_must(situation: tuple[dict, dict], left: int) -> None:  # type: ignore[type-arg]
     topics, wanted = situation
     everybody = {member: tuple(topics) for member in wanted}
     first = rebalanced("sticky", topics, everybody, {}, 1)
@@ -136,7 +136,7 @@ def test_sticky_keeps_what_need_not_move(situation: tuple[dict, dict], left: int
 
 @given(situation=situations())
 @settings(deadline=None, max_examples=60)
-def test_cooperative_never_gives_what_another_still_has(situation: tuple[dict, dict]) -> None:  # type: ignore[type-arg]
+def test_cooperative_never_assigns_a_partition_with_an_owner(situation: tuple[dict, dict]) -> None:  # type: ignore[type-arg]
     topics, wanted = situation
     shares: Shares = {}
     present: dict[str, tuple[str, ...]] = {}
@@ -157,7 +157,7 @@ def test_cooperative_never_gives_what_another_still_has(situation: tuple[dict, d
 # Bytes.
 
 
-def test_subscriptions_and_assignments_come_back() -> None:
+def test_subscriptions_and_assignments_survive_a_round_trip() -> None:
     sent = Subscription(
         topics=("a", "b"),
         user_data=b"u",
@@ -180,12 +180,12 @@ def test_the_oldest_subscription_is_read() -> None:
 
 
 @given(content=st.binary(max_size=60))
-def test_strange_user_data_counts_as_nothing(content: bytes) -> None:
+def test_unreadable_user_data_counts_as_empty(content: bytes) -> None:
     partitions, _ = read_previous(content)
     assert all(isinstance(one, TopicPartition) for one in partitions)
 
 
-def test_sticky_user_data_comes_back() -> None:
+def test_sticky_user_data_survives_a_round_trip() -> None:
     had = [TopicPartition("a", 1), TopicPartition("b", 0)]
     assert read_previous(write_previous(had, 7)) == (had, 7)
     assert read_previous(write_previous(had, 7)[:-4]) == (had, None)

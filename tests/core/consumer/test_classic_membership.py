@@ -87,7 +87,7 @@ def synced(generation: int, *share: TopicPartition) -> Synced:
 
 
 def settle(one: ClassicMembership, generation: int, *share: TopicPartition) -> Assigned:
-    """Through a whole rebalance as a follower."""
+    """Runs a whole rebalance as a follower."""
     assert isinstance(sole(one.step(Polled())), Prepare)
     assert isinstance(sole(one.step(Prepared())), Ask)
     assert isinstance(sole(one.step(joined(one, generation))), Ask)
@@ -95,7 +95,7 @@ def settle(one: ClassicMembership, generation: int, *share: TopicPartition) -> A
     return done
 
 
-def test_it_joins_when_the_user_polls() -> None:
+def test_a_member_joins_when_the_user_polls() -> None:
     one = member()
     assert one.needs_user
     assert sole(one.step(Polled())) == Prepare((), False)
@@ -115,7 +115,7 @@ def test_it_joins_when_the_user_polls() -> None:
     )
 
 
-def test_the_leader_shares_out() -> None:
+def test_the_leader_assigns_partitions() -> None:
     one = member()
     one.step(Polled())
     ask = sole(one.step(Prepared()))
@@ -130,7 +130,7 @@ def test_the_leader_shares_out() -> None:
     ]
 
 
-def test_an_eager_member_gives_up_everything_before_it_joins_again() -> None:
+def test_an_eager_member_revokes_everything_before_it_rejoins() -> None:
     one = member()
     settle(one, 1, A0, A1)
     assert one.step(HeartbeatAnswered(1, "m", ErrorCode.REBALANCE_IN_PROGRESS)) == []
@@ -141,7 +141,7 @@ def test_an_eager_member_gives_up_everything_before_it_joins_again() -> None:
     assert sole(one.step(synced(2, A1))) == Assigned((A1,), (A1,), ())
 
 
-def test_a_cooperative_member_gives_up_only_what_moves_and_joins_once_more() -> None:
+def test_a_cooperative_member_revokes_only_what_moves_and_rejoins() -> None:
     one = member(cooperative=True)
     settle(one, 1, A0, A1)
     one.step(RejoinWanted("others came"))
@@ -156,7 +156,7 @@ def test_a_cooperative_member_gives_up_only_what_moves_and_joins_once_more() -> 
     assert not one.needs_user
 
 
-def test_a_cooperative_member_gives_up_topics_that_it_does_not_want_any_more() -> None:
+def test_a_cooperative_member_revokes_unsubscribed_topics() -> None:
     one = member(cooperative=True)
     settle(one, 1, A0)
     one.step(Subscribed(("b",)))
@@ -164,7 +164,7 @@ def test_a_cooperative_member_gives_up_topics_that_it_does_not_want_any_more() -
 
 
 @pytest.mark.parametrize("cooperative", [True, False])
-def test_who_is_unknown_has_lost_what_it_had(cooperative: bool) -> None:
+def test_an_unknown_member_loses_its_partitions(cooperative: bool) -> None:
     one = member(cooperative=cooperative)
     settle(one, 1, A0)
     assert one.step(HeartbeatAnswered(1, "m", ErrorCode.UNKNOWN_MEMBER_ID)) == []
@@ -174,7 +174,7 @@ def test_who_is_unknown_has_lost_what_it_had(cooperative: bool) -> None:
     assert ask.request.member_id == ""
 
 
-def test_answers_to_who_it_was_do_not_count() -> None:
+def test_responses_to_a_former_member_id_are_ignored() -> None:
     one = member()
     settle(one, 2, A0)
     for event in (
@@ -200,7 +200,7 @@ def test_answers_to_who_it_was_do_not_count() -> None:
         (ErrorCode.UNKNOWN_MEMBER_ID, False),
     ],
 )
-def test_joining_is_tried_again(code: ErrorCode, finds: bool) -> None:
+def test_joining_is_retried(code: ErrorCode, finds: bool) -> None:
     one = member()
     one.step(Polled())
     one.step(Prepared())
@@ -211,7 +211,7 @@ def test_joining_is_tried_again(code: ErrorCode, finds: bool) -> None:
     assert isinstance(again.request, JoinGroupRequest)
 
 
-def test_a_lost_connection_begins_the_rebalance_again() -> None:
+def test_a_lost_connection_restarts_the_rebalance() -> None:
     one = member()
     one.step(Polled())
     one.step(Prepared())
@@ -220,7 +220,7 @@ def test_a_lost_connection_begins_the_rebalance_again() -> None:
     assert ask.find_coordinator
 
 
-def test_a_cooperative_member_that_is_unknown_while_it_joins_tells_its_user() -> None:
+def test_a_cooperative_member_that_is_unknown_while_it_joins_notifies_its_user() -> None:
     one = member(cooperative=True)
     settle(one, 1, A0)
     one.step(RejoinWanted("x"))
@@ -233,7 +233,7 @@ def test_a_cooperative_member_that_is_unknown_while_it_joins_tells_its_user() ->
 @pytest.mark.parametrize(
     "code", [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.INCONSISTENT_GROUP_PROTOCOL]
 )
-def test_what_does_not_pass_is_the_users(code: ErrorCode) -> None:
+def test_permanent_errors_are_raised_to_the_user(code: ErrorCode) -> None:
     one = member()
     one.step(Polled())
     one.step(Prepared())
@@ -243,7 +243,7 @@ def test_what_does_not_pass_is_the_users(code: ErrorCode) -> None:
     assert isinstance(sole(one.step(Polled())), Prepare)
 
 
-def test_who_is_fenced_stays_out() -> None:
+def test_a_fenced_member_does_not_rejoin() -> None:
     one = member(instance_id="i")
     settle(one, 1, A0)
     failed = sole(one.step(HeartbeatAnswered(1, "m", ErrorCode.FENCED_INSTANCE_ID)))
@@ -252,7 +252,7 @@ def test_who_is_fenced_stays_out() -> None:
     assert one.step(Polled()) == [failed]
 
 
-def test_who_does_not_poll_leaves_and_comes_back() -> None:
+def test_a_member_that_does_not_poll_leaves_and_rejoins() -> None:
     one = member()
     settle(one, 1, A0)
     told = sole(one.step(PollExpired()))
@@ -279,7 +279,7 @@ def test_assignors_need_a_protocol_in_common() -> None:
         common_protocol([Odd(), RangeAssignor()])
 
 
-def test_an_assignor_that_fails_before_joining_is_asked_again() -> None:
+def test_an_assignor_that_fails_before_joining_is_retried() -> None:
     class Hesitant(RangeAssignor):
         is_ready = False
 

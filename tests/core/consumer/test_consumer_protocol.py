@@ -1,4 +1,4 @@
-"""What members say to each other: as other clients say it, and shared out as they would."""
+"""The protocol between members: encoded and assigned like other clients do."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ PARTITIONS = st.dictionaries(TOPICS, st.integers(0, 9))
 
 
 class PeerCluster:
-    """What aiokafka's assignors ask of their client."""
+    """The part of a client that aiokafka's assignors need."""
 
     def __init__(self, partitions: dict[str, int]) -> None:
         self._partitions = partitions
@@ -48,7 +48,7 @@ class PeerCluster:
 )
 @settings(deadline=None)
 @given(subscriptions=SUBSCRIPTIONS, partitions=PARTITIONS)
-def test_assignors_share_out_as_aiokafkas_do(
+def test_assignors_agree_with_those_of_aiokafka(
     ours: str, theirs: Any, subscriptions: dict[str, list[str]], partitions: dict[str, int]
 ) -> None:
     metadata = {
@@ -65,14 +65,14 @@ def test_assignors_share_out_as_aiokafkas_do(
     }
 
 
-def test_subscriptions_are_understood_both_ways() -> None:
+def test_aiokafka_and_moldau_read_each_others_subscriptions() -> None:
     ours = write_subscription(Subscription(topics=("orders", "users")))
     assert ConsumerProtocolMemberMetadata.decode(ours).subscription == ["orders", "users"]
     theirs = ConsumerProtocolMemberMetadata(0, ["orders"], b"").encode()
     assert read_subscription(theirs).topics == ("orders",)
 
 
-def test_assignments_are_understood_both_ways() -> None:
+def test_aiokafka_and_moldau_read_each_others_assignments() -> None:
     partitions = (TopicPartition("orders", 0), TopicPartition("orders", 2), TopicPartition("u", 1))
     decoded = ConsumerProtocolMemberAssignment.decode(write_assignment(partitions))
     assert [tuple(one) for one in decoded.partitions()] == list(partitions)

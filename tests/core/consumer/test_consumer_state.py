@@ -49,7 +49,7 @@ def test_other_resets_are_refused(text: str) -> None:
         parse_reset(text)
 
 
-def test_a_seek_makes_what_was_asked_for_stale() -> None:
+def test_a_seek_makes_pending_fetches_stale() -> None:
     state = PartitionState(A0)
     state.seek(5)
     version = state.version
@@ -60,7 +60,7 @@ def test_a_seek_makes_what_was_asked_for_stale() -> None:
     assert (state.position, state.can_fetch) == (None, False)
 
 
-def test_a_new_leader_is_asked_only_about_what_was_read() -> None:
+def test_only_read_positions_are_validated_with_a_new_leader() -> None:
     state = PartitionState(A0)
     state.seek(5)
     state.led_by(3, ID)
@@ -72,7 +72,7 @@ def test_a_new_leader_is_asked_only_about_what_was_read() -> None:
     assert state.must_validate
 
 
-def test_a_topic_that_was_made_again_begins_with_its_epochs_anew() -> None:
+def test_a_recreated_topic_starts_with_new_epochs() -> None:
     state = PartitionState(A0)
     state.seek(5)
     state.led_by(7, ID)
@@ -81,7 +81,7 @@ def test_a_topic_that_was_made_again_begins_with_its_epochs_anew() -> None:
     assert (state.leader_epoch, state.fetch_epoch, state.must_validate) == (0, -1, False)
 
 
-def test_what_was_fetched_ahead_can_be_let_go_of() -> None:
+def test_prefetched_records_can_be_discarded() -> None:
     state = PartitionState(A0)
     state.seek(5)
     version = state.version
@@ -91,7 +91,7 @@ def test_what_was_fetched_ahead_can_be_let_go_of() -> None:
     assert state.version != version
 
 
-def test_what_stays_assigned_keeps_its_position() -> None:
+def test_partitions_that_stay_assigned_keep_their_position() -> None:
     positions = Positions()
     (first,) = positions.assign([A0])
     first.seek(9)
@@ -105,7 +105,7 @@ def row(offset: int, topic_id: Uuid = ID) -> FetchRow:
     return FetchRow(topic_id, offset, 0, 0, 100)
 
 
-def test_a_session_tells_only_what_changed() -> None:
+def test_a_session_sends_only_changes() -> None:
     session = FetchSession()
     first = session.plan({A0: row(0), A1: row(0)})
     assert (first.session_id, first.epoch, set(first.rows)) == (0, 0, {A0, A1})
@@ -119,7 +119,7 @@ def test_a_session_tells_only_what_changed() -> None:
     assert session.plan({A0: row(0, NEW_ID)}) == (77, 3, {A0: row(0, NEW_ID)}, {A0: ID})
 
 
-def test_a_session_begins_again_after_trouble() -> None:
+def test_a_session_restarts_after_an_error() -> None:
     session = FetchSession()
     session.plan({A0: row(0)})
     session.answered(77)
@@ -131,26 +131,26 @@ def test_a_session_begins_again_after_trouble() -> None:
     assert session.plan({A0: row(0)}).is_full
 
 
-def test_positions_are_committed_when_they_are_due_and_news() -> None:
+def test_positions_are_committed_when_they_are_due_and_changed() -> None:
     auto = AutoCommit(is_enabled=True, interval_ms=100)
     assert not auto.is_due(1e9)
     auto.start(0)
     assert (auto.is_due(99), auto.is_due(100)) == (False, True)
     consumed = {A0: OffsetAndMetadata(5)}
-    assert auto.news(consumed) == consumed
+    assert auto.changed(consumed) == consumed
     auto.sent(100)
     auto.committed(consumed)
-    assert auto.news(consumed) == {}
+    assert auto.changed(consumed) == {}
     auto.failed(110, 20)
     assert auto.is_due(130)
     auto.keep_only([A1])
-    assert auto.news(consumed) == consumed
+    assert auto.changed(consumed) == consumed
     off = AutoCommit(is_enabled=False, interval_ms=100)
     off.start(0)
     assert not off.is_due(1e9)
 
 
-# What was fetched.
+# Fetched records.
 
 
 def batch(offsets: range, **options: object) -> bytes:
@@ -181,7 +181,7 @@ def test_a_fetch_from_the_middle_of_a_batch_begins_there() -> None:
     assert (state.position, state.buffered_bytes) == (13, 0)
 
 
-def test_what_was_aborted_is_left_out() -> None:
+def test_aborted_records_are_skipped() -> None:
     transactional = {"is_transactional": True, "producer_epoch": 0}
     marker = EndTransactionMarker(ControlType.ABORT, 0)
     content = (
@@ -195,7 +195,7 @@ def test_what_was_aborted_is_left_out() -> None:
     assert taken(Fetched(state_at(0), FetchedBytes(buffer=content))) == [0, 1, 2, 3, 5]
 
 
-def test_a_position_goes_behind_what_nobody_sees() -> None:
+def test_a_position_moves_past_invisible_records() -> None:
     marker = EndTransactionMarker(ControlType.COMMIT, 0)
     content = end_transaction_marker(marker, MarkerOrigin(1, 0, 0), 1)
     state = state_at(0)
@@ -203,7 +203,7 @@ def test_a_position_goes_behind_what_nobody_sees() -> None:
     assert state.position == 1
 
 
-def test_damage_is_told() -> None:
+def test_damage_is_reported() -> None:
     content = bytearray(batch(range(3)))
     content[-1] ^= 1
     with pytest.raises(DamagedBatchError, match="checksum mismatch") as damaged:
@@ -215,7 +215,7 @@ def test_damage_is_told() -> None:
     assert damaged.value.next_offset is None
 
 
-def test_what_lies_before_a_damaged_batch_is_handed_out() -> None:
+def test_records_before_a_damaged_batch_are_handed_out() -> None:
     damaged = bytearray(batch(range(3, 6)))
     damaged[-1] ^= 1
     content = batch(range(3)) + damaged + batch(range(6, 9))

@@ -165,7 +165,7 @@ class Cluster:
         return partition
 
     def check(self) -> None:
-        """What the controller believes is what its records say."""
+        """The controller's image equals the state of its records."""
         delta = MetadataDelta(EMPTY_IMAGE)
         for record in self.log:
             delta.replay(record)

@@ -135,7 +135,7 @@ def test_brokers_groups_and_client_metrics_have_settings(cluster: Cluster) -> No
         (resource(0, "x", ("a", "b")), ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-def test_what_is_wrong_with_one_resource_is_told_of_it_alone(
+def test_errors_of_one_resource_do_not_affect_the_others(
     cluster: Cluster, asked: AlterConfigsResource, code: ErrorCode
 ) -> None:
     good = resource(GROUP, "good", ("consumer.session.timeout.ms", "50000"))
@@ -150,13 +150,13 @@ def test_a_resource_changes_as_a_whole_or_not_at_all(cluster: Cluster) -> None:
     assert not cluster.image.config_of(TOPIC, "t")
 
 
-def test_a_resource_that_is_there_twice_is_not_changed(cluster: Cluster) -> None:
+def test_a_resource_that_is_named_twice_is_not_changed(cluster: Cluster) -> None:
     once = resource(TOPIC, "t", ("retention.ms", "5"))
     assert alter(cluster, once, once) == [ErrorCode.INVALID_REQUEST]
     assert not cluster.image.config_of(TOPIC, "t")
 
 
-def test_changes_can_be_tried(cluster: Cluster) -> None:
+def test_changes_can_be_validated_only(cluster: Cluster) -> None:
     before = len(cluster.log)
     asked = resource(TOPIC, "t", ("retention.ms", "5"))
     bad = resource(TOPIC, "t2", ("retention.ms", "5"))
@@ -167,7 +167,7 @@ def test_changes_can_be_tried(cluster: Cluster) -> None:
     assert len(cluster.log) == before
 
 
-def test_another_min_insync_replicas_forgets_who_was_eligible(cluster: Cluster) -> None:
+def test_another_min_insync_replicas_clears_eligible_replicas(cluster: Cluster) -> None:
     alter(cluster, resource(TOPIC, "t", ("min.insync.replicas", "2")))
     assert cluster.log[-1] == ClearElrRecord(topic_name="t")
     alter(cluster, resource(BROKER, "", ("min.insync.replicas", "2")))

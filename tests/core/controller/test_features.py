@@ -56,7 +56,9 @@ def test_levels_go_up_and_down(cluster: Cluster) -> None:
         (("kraft.version", 0, SAFE), "Can't downgrade the version of this feature."),
     ],
 )
-def test_levels_that_cannot_be(cluster: Cluster, asked: tuple[str, int, int], text: str) -> None:
+def test_impossible_levels_are_refused(
+    cluster: Cluster, asked: tuple[str, int, int], text: str
+) -> None:
     before = len(cluster.log)
     told = (
         update(cluster, (GROUP, 1, UPGRADE), asked) if asked[0] != GROUP else update(cluster, asked)
@@ -73,7 +75,7 @@ def test_metadata_version_goes_down_as_long_as_no_record_is_lost() -> None:
     assert update(cluster, (METADATA, 30, UPGRADE)).error_code == 0
 
 
-def test_brokers_must_know_the_level(cluster: Cluster) -> None:
+def test_brokers_must_support_the_level(cluster: Cluster) -> None:
     broker = cluster.image.brokers[1]
     assert broker.features[GROUP] == (0, 1)
     limited = Cluster(level=29)
@@ -83,7 +85,7 @@ def test_brokers_must_know_the_level(cluster: Cluster) -> None:
     assert told.error_code == 0
 
 
-def test_needs_of_a_level_are_looked_at() -> None:
+def test_dependencies_of_a_level_are_checked() -> None:
     cluster = Cluster(level=22, eligible_replicas=False)
     told = update(cluster, (ELIGIBLE, 1, UPGRADE))
     assert told.error_code == ErrorCode.INVALID_UPDATE_VERSION
@@ -98,13 +100,13 @@ def test_eligible_leaders_fix_min_insync_replicas_for_all_brokers() -> None:
     cluster.check()
 
 
-def test_older_answers_have_a_line_for_each_feature(cluster: Cluster) -> None:
+def test_older_responses_have_a_result_for_each_feature(cluster: Cluster) -> None:
     told = update(cluster, (GROUP, 1, UPGRADE), version=1)
     assert [(each.feature, each.error_code) for each in told.results] == [(GROUP, 0)]
     assert update(cluster, (GROUP, 1, UPGRADE)).results == []
 
 
-def test_updates_can_be_tried(cluster: Cluster) -> None:
+def test_updates_can_be_validated_only(cluster: Cluster) -> None:
     before = len(cluster.log)
     assert update(cluster, (GROUP, 1, UPGRADE), validate=True).error_code == 0
     assert len(cluster.log) == before

@@ -1,4 +1,4 @@
-"""Whatever is asked, in whatever order: the image is what the records say, every record can be
+"""For any requests in any order, the image is that of the records, every record can be
 written at the level that is finalized, and what partitions promise holds.
 """
 

@@ -94,7 +94,7 @@ def test_offsets_of_a_transaction_wait_for_its_marker() -> None:
     assert loaded.offset(stable=True) == 5
 
 
-def test_offsets_of_an_aborted_transaction_never_were() -> None:
+def test_offsets_of_an_aborted_transaction_are_dropped() -> None:
     loaded = Loaded()
     loaded.replay(commit(1))
     loaded.replay(commit(5), **TRANSACTION)
@@ -102,7 +102,7 @@ def test_offsets_of_an_aborted_transaction_never_were() -> None:
     assert loaded.offset(stable=True) == 1
 
 
-def test_a_plain_commit_after_a_transactions_counts_whenever_the_marker_comes() -> None:
+def test_a_plain_commit_after_a_transactional_one_wins() -> None:
     """Compaction will keep the later record; so the later record must be right."""
     loaded = Loaded()
     loaded.replay(commit(5), **TRANSACTION)
@@ -149,12 +149,12 @@ def test_the_old_type_of_offset_commits_is_read() -> None:
     ],
     ids=["no key", "empty key", "short key", "later version", "nonsense", "empty value"],
 )
-def test_what_cannot_be_read_stops_the_load(key: bytes | None, value: bytes) -> None:
+def test_unreadable_records_stop_the_load(key: bytes | None, value: bytes) -> None:
     with pytest.raises(MoldauError):
         Loaded().replay_pairs((key, value))
 
 
-def test_a_group_that_cannot_be_is_refused() -> None:
+def test_an_inconsistent_group_is_refused() -> None:
     twins = [
         MemberMetadata(member_id=name, group_instance_id="same", session_timeout=6000)
         for name in ("a", "b")

@@ -1,4 +1,4 @@
-"""Everybody must find a key's coordinator in the same place: Java's arithmetic decides."""
+"""All clients and brokers must map a key to the same partition, with Java's arithmetic."""
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ from moldau.core.coordinator.placement import java_hash, partition_for
         ("polygenelubricants", -2147483648),
     ],
 )
-def test_hashes_are_javas(text: str, expected: int) -> None:
+def test_hashes_agree_with_java(text: str, expected: int) -> None:
     assert java_hash(text) == expected == _placement_twin.java_hash(text)
 
 

@@ -1,4 +1,4 @@
-"""A shard with its shell played by hand: time stands until it is moved, the log is a list, and both
+"""A shard with a manual shell: time only moves when a test moves it, the log is a list, and both
 appends and commits can be held or refused.
 """
 

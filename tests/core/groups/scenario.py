@@ -402,7 +402,7 @@ def _offset_text(offset: int, error_code: int) -> str:
 
 
 def blocks_of(text: str) -> Iterator[tuple[list[str], list[str]]]:
-    """What is done and what should happen, block by block."""
+    """Actions and expected results, block by block."""
     for block in text.strip().split("\n\n"):
         lines = [line.partition("#")[0].rstrip() for line in block.splitlines()]
         lines = [line for line in lines if line]
@@ -413,7 +413,7 @@ def blocks_of(text: str) -> Iterator[tuple[list[str], list[str]]]:
 
 
 def play(path: Path) -> tuple[str, str]:
-    """What the file says, and what happened, in the file's form."""
+    """The file's text, and the actual results in the same form."""
     scenario = Scenario()
     scenario.bench.settings = GroupSettings(initial_rebalance_delay_ms=3_000)
     expected: list[str] = []

@@ -56,7 +56,7 @@ def happened(scenario: Scenario, *actions: str) -> list[str]:
     return scenario.lines
 
 
-def test_its_offsets_are_served_and_it_is_listed_as_what_it_is() -> None:
+def test_a_foreign_group_is_listed_and_its_offsets_are_served() -> None:
     scenario = with_log(CONSUMER_GROUP, MEMBER, OFFSET)
     assert listed(scenario.bench) == [("g", "consumer", "Unknown", "consumer")]
     assert happened(scenario, "a fetches t-0") == ["a fetched t-0=9"]
@@ -65,7 +65,7 @@ def test_its_offsets_are_served_and_it_is_listed_as_what_it_is() -> None:
     assert described.group_state == "Dead"
 
 
-def test_nobody_joins_or_commits_past_its_members() -> None:
+def test_clients_cannot_join_or_commit_past_its_members() -> None:
     scenario = with_log(CONSUMER_GROUP, MEMBER, OFFSET)
     assert happened(
         scenario, "a joins", "a syncs", "a beats", "a leaves", "a commits t-0=3", "after 700000000"
@@ -79,7 +79,7 @@ def test_nobody_joins_or_commits_past_its_members() -> None:
     assert len(scenario.bench.log) == 3, "not a record was touched"
 
 
-def test_without_members_it_makes_room_for_a_classic_group() -> None:
+def test_an_empty_foreign_group_is_replaced_by_a_classic_group() -> None:
     gone = CoordinatorRecord(MEMBER_KEY)
     scenario = with_log(CONSUMER_GROUP, MEMBER, OFFSET, gone)
     assert listed(scenario.bench) == [("g", "consumer", "Empty", "consumer")]
@@ -91,7 +91,7 @@ def test_without_members_it_makes_room_for_a_classic_group() -> None:
     assert listed(scenario.bench) == [("g", "classic", "Empty", "")]
 
 
-def test_without_members_it_expires_and_can_be_deleted() -> None:
+def test_an_empty_foreign_group_expires_and_can_be_deleted() -> None:
     scenario = with_log(CONSUMER_GROUP, OFFSET)
     decision = scenario.bench.shard.decide_delete_groups(["g"])
     assert [r.error_code for r in decision.response] == [ErrorCode.NONE]
@@ -102,7 +102,7 @@ def test_without_members_it_expires_and_can_be_deleted() -> None:
     assert listed(scenario.bench) == []
 
 
-def test_a_share_group_is_never_taken_away() -> None:
+def test_a_share_group_is_never_removed() -> None:
     scenario = with_log(SHARE_GROUP)
     assert happened(scenario, "a joins", "after 700000000") == [
         "a joins: INCONSISTENT_GROUP_PROTOCOL"
@@ -119,7 +119,7 @@ def test_offsets_outlive_the_group_that_they_were_committed_by() -> None:
 
 
 @pytest.mark.parametrize("record_type", [3, 4, 5, 6, 7, 8, *range(10, 18), *range(19, 24)])
-def test_every_type_of_record_belongs_to_a_group_whatever_its_value(record_type: int) -> None:
+def test_records_of_every_type_belong_to_a_group_with_any_value(record_type: int) -> None:
     key_class = group_key_class(record_type)
     names = [row[0] for row in key_class.FIELDS]
     key = key_class(**dict.fromkeys(names, "g"))

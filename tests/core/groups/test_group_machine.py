@@ -58,7 +58,7 @@ PROTOCOLS = st.sampled_from(
 
 
 class Client:
-    """What a client believes."""
+    """A client's own view of its membership."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -89,7 +89,7 @@ class GroupMachine(RuleBasedStateMachine):
             settings=GroupSettings(initial_rebalance_delay_ms=delay, members_max=size)
         )
 
-    # What clients do
+    # Clients
 
     @rule(
         numbers=st.lists(NUMBERS, unique=True, min_size=1, max_size=5),
@@ -185,7 +185,7 @@ class GroupMachine(RuleBasedStateMachine):
         offset=st.integers(0, 99),
     )
     def commit(self, number: int, partition: int, offset: int) -> None:
-        """A commit of a partition that somebody else owns now must never be accepted."""
+        """A commit of a partition that another member owns now must never be accepted."""
         client = self.clients[number]
         if partition not in client.owns:
             return
@@ -221,7 +221,7 @@ class GroupMachine(RuleBasedStateMachine):
         """The process dies and starts again."""
         self._forget(self.clients[number])
 
-    # What the world does
+    # Failures, time and restarts
 
     @rule(ms=st.sampled_from([0, 1, 2_999, 3_000, 9_999, 10_001, 30_001, 300_001]))
     def time_passes(self, ms: int) -> None:
@@ -253,7 +253,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule()
     def coordinator_moves(self) -> None:
-        """What is in the log is all that the next one knows."""
+        """The next coordinator only knows the log."""
         self.bench.unload()
         self._hear()
         assert not self.askers, "somebody waits for a coordinator that is gone"
@@ -263,7 +263,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.seen_generation = 0 if group is None else group.generation
         self.owners = {}
 
-    # What they hear
+    # Responses
 
     def _asked(self, client: Client, what: str) -> Ticket:
         ticket = self.bench.ticket()
@@ -316,7 +316,7 @@ class GroupMachine(RuleBasedStateMachine):
             identity = client.instance_id or client.member_id
             assert owners.setdefault(partition, identity) == identity, "two owners"
 
-    # What always holds
+    # Invariants
 
     def group(self) -> ClassicGroup | None:
         return self.bench.shard.registry.classic(GROUP)

@@ -1,4 +1,4 @@
-"""Offsets: who may delete them, and what happens to those of topics that are gone."""
+"""Offsets: permitted deletions, and the offsets of deleted topics."""
 
 import pytest
 from core.groups.scenario import Scenario
@@ -65,7 +65,7 @@ def test_members_of_other_kinds_keep_all_of_theirs() -> None:
     assert refusal.value.code is ErrorCode.NON_EMPTY_GROUP
 
 
-def test_a_group_without_members_gives_up_any() -> None:
+def test_any_offset_of_an_empty_group_can_be_deleted() -> None:
     scenario = stable_group("topics=t")
     scenario.run("a leaves")
     assert delete(scenario, "t", "u") == {"t": ErrorCode.NONE, "u": ErrorCode.NONE}
@@ -75,7 +75,7 @@ def test_a_group_without_members_gives_up_any() -> None:
     assert refusal.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_topic_made_again_does_not_inherit_and_does_not_lose() -> None:
+def test_a_recreated_topic_neither_inherits_nor_loses_offsets() -> None:
     scenario = Scenario()
     bench = scenario.bench
     of_old = OffsetCommitValue(offset=5, commit_timestamp=1, topic_id=OLD)

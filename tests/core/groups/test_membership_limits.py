@@ -1,4 +1,4 @@
-"""Who may act for a member, and how much anybody may leave in the coordinator's memory."""
+"""Which clients may act for a member, and limits on the coordinator's memory."""
 
 from dataclasses import replace
 
@@ -59,7 +59,7 @@ class Group:
         return self.bench.shard.classic.heartbeat(request, caller, self.bench.turn()).error_code
 
 
-def test_to_know_a_members_id_is_not_enough_to_speak_for_it() -> None:
+def test_a_members_id_alone_does_not_authorize_requests() -> None:
     group = Group()
     member = group.join(version=3)
     assert group.heartbeat(member, ALICE) == ErrorCode.NONE
@@ -68,7 +68,7 @@ def test_to_know_a_members_id_is_not_enough_to_speak_for_it() -> None:
     assert stolen.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_after_a_restart_the_first_to_join_again_has_the_id() -> None:
+def test_after_a_restart_the_first_to_rejoin_owns_the_id() -> None:
     """The log does not keep whose it was."""
     group = Group()
     member = group.join(version=3)
@@ -90,7 +90,7 @@ def test_protocol_metadata_has_a_limit() -> None:
     assert len(group.bench.shard.registry) == 0
 
 
-def test_ids_that_nobody_joins_with_do_not_pile_up() -> None:
+def test_unused_member_ids_do_not_pile_up() -> None:
     group = Group(pending_members_max=3)
     given = [group.join() for _ in range(5)]
     assert {each.error_code for each in given} == {ErrorCode.MEMBER_ID_REQUIRED}
@@ -112,7 +112,7 @@ def test_ids_of_all_groups_together_have_a_limit() -> None:
     assert pending == [0, 0, 1, 1, 1]
 
 
-def test_a_group_does_not_wait_for_an_id_that_made_room() -> None:
+def test_a_group_does_not_wait_for_a_dropped_member_id() -> None:
     group = Group(pending_members_max=1)
     abandoned = group.join().member_id
     member = group.join(group.join().member_id)

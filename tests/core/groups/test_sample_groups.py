@@ -50,7 +50,7 @@ def test_committed_offsets_are_what_apaches_clients_fetch(
         assert sorted(found) == offsets
 
 
-def test_groups_of_all_kinds_are_known_for_what_they_are(tmp_path: Path) -> None:
+def test_groups_of_all_kinds_are_recognized(tmp_path: Path) -> None:
     listed = {
         group.group_id: (group.group_type, group.group_state, group.protocol_type)
         for _, shard in loaded_shards(unpack("clean", tmp_path))
@@ -62,7 +62,7 @@ def test_groups_of_all_kinds_are_known_for_what_they_are(tmp_path: Path) -> None
     assert ("share", "Empty", "share") in listed.values()
 
 
-def test_nothing_is_written_only_because_it_was_loaded(tmp_path: Path) -> None:
+def test_loading_writes_nothing(tmp_path: Path) -> None:
     for _, shard in loaded_shards(unpack("clean", tmp_path)):
         turn = Turn(now_ms=1_700_000_000_000)
         shard.loaded(turn)

@@ -9,6 +9,6 @@ SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_it_happens_as_written(path: Path) -> None:
+def test_scenario(path: Path) -> None:
     expected, happened = play(path)
     assert happened == expected

@@ -145,7 +145,7 @@ def _fetched(shard: GroupShard, place: Place, *, stable: bool) -> int:
 
 
 def _compacted(bench: Bench) -> tuple[list[StoredPair | Marker], dict[int, int]]:
-    """As the cleaner does it. What is removed leaves a record that says nothing, so that every
+    """As the cleaner does it. A removed record is replaced by an empty one, so that every
     other one keeps its offset.
     """
     open_since: dict[int, int] = {}

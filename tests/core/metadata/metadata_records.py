@@ -58,7 +58,7 @@ def histories(length_max: int = 60) -> st.SearchStrategy[list[Message]]:
 
 
 class World:
-    """What the records so far have made: only what exists can be changed."""
+    """The state after the records so far: only existing objects can be changed."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance

@@ -63,7 +63,7 @@ def test_a_snapshot_of_an_image_is_that_image(records: list[Message]) -> None:
 
 
 @given(histories(), st.data())
-def test_it_makes_no_difference_where_deltas_end(
+def test_the_boundaries_of_deltas_do_not_matter(
     records: list[Message], data: st.DataObject
 ) -> None:
     cut = data.draw(st.integers(0, len(records)))
@@ -137,7 +137,7 @@ def partition_after(change: PartitionChangeRecord) -> PartitionImage:
     return found
 
 
-def test_every_change_is_an_epoch_of_the_partition_and_naming_a_leader_one_of_leadership() -> None:
+def test_changes_raise_the_partition_epoch_and_a_leader_the_leader_epoch() -> None:
     shrunk = partition_after(PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, isr=[1]))
     assert (shrunk.isr, shrunk.leader, shrunk.leader_epoch, shrunk.partition_epoch) == (
         (1,), 1, 5, 10,
@@ -148,7 +148,7 @@ def test_every_change_is_an_epoch_of_the_partition_and_naming_a_leader_one_of_le
     assert (elected.leader, elected.leader_epoch, elected.partition_epoch) == (1, 6, 10)
 
 
-def test_partitions_from_before_directories_are_in_none() -> None:
+def test_partitions_without_directory_ids_have_no_directory() -> None:
     old = PartitionRecord(partition_id=0, topic_id=TOPIC_ID, replicas=[1, 2, 3], isr=[1])
     image = image_of([TopicRecord(name="orders", topic_id=TOPIC_ID), old])
 
@@ -177,7 +177,7 @@ def test_a_deleted_topic_takes_its_configs_with_it() -> None:
     assert delta.changed_topics == set()
 
 
-def test_a_topic_that_is_made_again_is_deleted_and_changed() -> None:
+def test_a_recreated_topic_is_deleted_and_changed() -> None:
     delta = MetadataDelta(image_of(one_topic()))
     delta.replay(RemoveTopicRecord(topic_id=TOPIC_ID))
     delta.replay(TopicRecord(name="orders", topic_id=OTHER_ID))
@@ -188,7 +188,7 @@ def test_a_topic_that_is_made_again_is_deleted_and_changed() -> None:
     assert after.topics["orders"].topic_id == OTHER_ID
 
 
-def test_a_topic_that_came_and_went_left_no_trace() -> None:
+def test_a_topic_created_and_deleted_in_a_delta_leaves_no_trace() -> None:
     delta = MetadataDelta()
     for record in (*one_topic(), RemoveTopicRecord(topic_id=TOPIC_ID)):
         delta.replay(record)
@@ -214,14 +214,14 @@ def test_a_topic_that_came_and_went_left_no_trace() -> None:
     ],
     ids=repr,
 )
-def test_what_cannot_follow_is_refused(record: Message) -> None:
+def test_inconsistent_records_are_refused(record: Message) -> None:
     start = [*one_topic(), RegisterBrokerRecord(broker_id=1, broker_epoch=4)]
     with pytest.raises(MetadataReplayError):
         image_of([*start, record])
 
 
 @pytest.mark.parametrize("level", [0, 6, 32])
-def test_levels_of_metadata_version_that_nobody_knows_are_refused(level: int) -> None:
+def test_unknown_levels_of_metadata_version_are_refused(level: int) -> None:
     record = FeatureLevelRecord(name="metadata.version", feature_level=level)
     with pytest.raises(KafkaError, match=r"metadata\.version"):
         MetadataDelta().replay(record)

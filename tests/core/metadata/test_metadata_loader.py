@@ -39,7 +39,7 @@ class Story:
         return sorted(self.loader.image.topics)
 
 
-def test_batches_that_come_together_make_one_delta() -> None:
+def test_batches_that_arrive_together_make_one_delta() -> None:
     story = Story()
     story.load(topic("a"))
     story.load()  # a control batch
@@ -52,7 +52,7 @@ def test_batches_that_come_together_make_one_delta() -> None:
     assert story.loader.flush() is None
 
 
-def test_a_transaction_shows_when_it_ends() -> None:
+def test_a_transaction_is_visible_when_it_ends() -> None:
     story = Story()
     story.load(topic("a"))
     story.load(BeginTransactionRecord(), topic("b"))
@@ -66,7 +66,7 @@ def test_a_transaction_shows_when_it_ends() -> None:
     assert story.loader.transaction_start is None
 
 
-def test_an_aborted_transaction_never_shows_and_its_offsets_pass() -> None:
+def test_an_aborted_transaction_is_never_visible_but_its_offsets_are_used() -> None:
     story = Story()
     story.load(topic("a"))
     story.load(BeginTransactionRecord(), RemoveTopicRecord(topic_id=topic("a").topic_id))
@@ -90,7 +90,7 @@ def test_an_aborted_transaction_never_shows_and_its_offsets_pass() -> None:
     ],
     ids=repr,
 )
-def test_what_cannot_follow_is_refused_with_its_offset(records: list[Message]) -> None:
+def test_inconsistent_records_are_refused_with_their_offset(records: list[Message]) -> None:
     story = Story()
     story.load(NoOpRecord())
     with pytest.raises(MetadataReplayError, match=f"at offset {len(records)} of the metadata log"):

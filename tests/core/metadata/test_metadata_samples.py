@@ -1,4 +1,4 @@
-"""What Apache Kafka wrote into its metadata log and snapshots is read as its clients saw it."""
+"""Apache Kafka's own metadata log and snapshots give the state that its clients saw."""
 
 import json
 from collections.abc import Iterator

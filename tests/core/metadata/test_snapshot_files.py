@@ -41,7 +41,7 @@ def content_of(records: list[Message]) -> bytes:
 
 
 @given(histories())
-def test_what_is_written_is_read(history: list[Message]) -> None:
+def test_snapshots_survive_a_round_trip(history: list[Message]) -> None:
     delta = MetadataDelta()
     for record in history:
         delta.replay(record)
@@ -81,7 +81,7 @@ def test_a_changed_byte_is_damage_or_outside_the_checksums(place: int, change: i
     assert read.head.control_values == HEAD.control_values
 
 
-def test_nothing_may_be_missing_or_too_much() -> None:
+def test_missing_and_extra_batches_are_refused() -> None:
     batches = list(encode_snapshot(HEAD, FEW, now_ms=5))
     for wrong in (
         batches[1:],
@@ -95,7 +95,7 @@ def test_nothing_may_be_missing_or_too_much() -> None:
             decode_snapshot(b"".join(wrong))
 
 
-def test_records_of_a_later_release_are_not_called_damage() -> None:
+def test_records_of_a_later_release_are_not_damage() -> None:
     header, _, _ = encode_snapshot(HEAD, FEW, now_ms=5)
     unknown = encode_records(FEW[:1], None)[0].replace(b"\x01\x0c", b"\x01\x7f", 1)
     batch = metadata_batch([unknown], OffsetAndEpoch(3, HEAD.epoch), 5)

@@ -12,7 +12,7 @@ from moldau.core.metadata.starting_features import (
 )
 
 
-def test_without_a_wish_it_is_the_newest_release() -> None:
+def test_the_default_is_the_newest_release() -> None:
     levels = starting_levels(None, {}, has_dynamic_quorum=True)
     assert levels == {
         "eligible.leader.replicas.version": 1,
@@ -75,7 +75,7 @@ def test_unstable_levels_need_permission() -> None:
         (None, {"kraft.version": 1}, False, "remove that setting"),
     ],
 )
-def test_what_cannot_go_together_is_refused(
+def test_contradicting_levels_are_refused(
     release: int | None, asked_for: dict[str, int], dynamic: bool, complaint: str
 ) -> None:
     with pytest.raises(FeatureError) as caught:
@@ -90,7 +90,7 @@ def test_a_feature_is_a_name_and_a_level(text: str) -> None:
         parse_feature(text)
 
 
-def test_a_cluster_that_may_begins_with_what_is_not_final() -> None:
+def test_a_new_cluster_may_start_with_an_unstable_level_if_allowed() -> None:
     """As in Kafka, only under the level's full name: there is no release of it yet."""
     levels = starting_levels(None, {}, has_dynamic_quorum=True, allow_unstable=True)
     assert levels["metadata.version"] == release_level("4.4-IV0", allow_unstable=True) == 31

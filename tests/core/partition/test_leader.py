@@ -1,4 +1,4 @@
-"""What a leader commits, and when it refuses."""
+"""The high watermark of a leader, and refused appends."""
 
 from moldau.core.metadata.image import UNASSIGNED_DIRECTORY, PartitionImage
 from moldau.core.partition.leader import ACKS_ALL, Commit, PartitionLeader, ProposeIsr
@@ -31,13 +31,13 @@ def leader(
     )
 
 
-def test_a_sole_replica_commits_what_it_holds() -> None:
+def test_a_sole_replica_commits_what_it_has() -> None:
     alone = leader(image(replicas=(1,), isr=(1,)))
     assert alone.held(Offset(4)) == (Commit(Offset(4)),)
     assert alone.held(Offset(4)) == ()
 
 
-def test_what_all_in_sync_replicas_hold_is_committed() -> None:
+def test_records_on_all_in_sync_replicas_are_committed() -> None:
     first = leader(image())
     assert first.held(Offset(10)) == ()
     assert first.follower_fetched(2, Offset(7)) == ()
@@ -63,7 +63,7 @@ def test_nothing_is_committed_while_too_few_are_in_sync() -> None:
     assert first.changed(image(isr=(1, 2), epoch=1)) == (Commit(Offset(3)),)
 
 
-def test_too_few_in_sync_after_the_append_is_told() -> None:
+def test_too_few_in_sync_replicas_after_the_append_are_reported() -> None:
     first = leader(image(), min_isr=2)
     assert first.commit_refusal() is None
     first.changed(image(isr=(1,), epoch=1))
@@ -72,7 +72,7 @@ def test_too_few_in_sync_after_the_append_is_told() -> None:
     assert refusal.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
-def test_a_topic_with_fewer_replicas_than_the_minimum_is_content_with_all_of_them() -> None:
+def test_the_minimum_isr_is_at_most_the_number_of_replicas() -> None:
     alone = leader(image(replicas=(1,), isr=(1,)), min_isr=2)
     assert alone.plan_append(ACKS_ALL) is None
     assert alone.held(Offset(1)) == (Commit(Offset(1)),)
@@ -84,27 +84,27 @@ def test_a_follower_that_caught_up_is_proposed_once_and_counts_at_once() -> None
     first.follower_fetched(2, Offset(10))
     assert first.follower_fetched(3, Offset(10)) == (ProposeIsr((1, 2, 3), 3),)
     assert first.follower_fetched(3, Offset(10)) == ()
-    # KIP-497: the controller may have added it already, so it must hold what is committed.
+    # KIP-497: the controller may have added it already, so it must have all committed records.
     first.held(Offset(12))
     assert first.follower_fetched(2, Offset(12)) == ()
     assert first.follower_fetched(3, Offset(12)) == (Commit(Offset(12)),)
 
 
-def test_a_failed_proposal_is_made_again() -> None:
+def test_a_failed_proposal_is_repeated() -> None:
     first = leader(image(isr=(1,)))
     assert ProposeIsr((1, 2), 0) in first.follower_fetched(2, Offset(0))
     first.proposal_failed()
     assert ProposeIsr((1, 2), 0) in first.follower_fetched(2, Offset(0))
 
 
-def test_a_follower_behind_the_start_of_the_epoch_is_not_in_sync() -> None:
+def test_a_follower_before_the_start_of_the_epoch_is_not_in_sync() -> None:
     first = leader(image(isr=(1,)), log_end=8, high_watermark=5)
     assert first.is_lagging
     assert first.follower_fetched(2, Offset(6)) == ()
     assert first.follower_fetched(2, Offset(8)) == (ProposeIsr((1, 2), 0),)
 
 
-def test_strangers_have_no_replica() -> None:
+def test_fetches_of_brokers_without_a_replica_are_refused() -> None:
     first = leader(image())
     for broker_id in (1, 4):
         refused = first.plan_fetch(broker_id)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from moldau.core.patterns.matcher import Pattern, PatternTooCostlyError
 from moldau.core.patterns.syntax import LENGTH_MAX, PatternError
 
-# What google-re2 1.1.20251105 matches as a whole, written down: it is no dependency of ours.
+# Recorded full matches of google-re2 1.1.20251105, which is not a dependency of ours.
 MATCHES: dict[str, list[str]] = json.loads(Path(__file__).with_name("matches.json").read_text())
-# What Python's own `re` reads as RE2 does.
+# Patterns that Python's `re` reads like RE2.
 _pieces = st.sampled_from(
     ["a", "b", ".", "[ab]", "[^a]", r"\d", r"\w", "(?:ab|b)", "()", "(?i:A)", r"\b", "^", "$"]
 )
@@ -34,7 +34,7 @@ def patterns(draw: st.DrawFn) -> str:
 
 
 @given(patterns(), st.lists(st.text("abAB1 ", max_size=8), min_size=1, max_size=8))
-def test_simple_patterns_mean_what_they_mean_elsewhere(pattern: str, texts: list[str]) -> None:
+def test_simple_patterns_agree_with_other_engines(pattern: str, texts: list[str]) -> None:
     ours, theirs = Pattern(pattern), re.compile(pattern, re.ASCII)
     assert [ours.matches(text) for text in texts] == [
         theirs.fullmatch(text) is not None for text in texts
@@ -42,13 +42,13 @@ def test_simple_patterns_mean_what_they_mean_elsewhere(pattern: str, texts: list
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_what_re2_reads_means_the_same(pattern: str) -> None:
+def test_patterns_agree_with_re2(pattern: str) -> None:
     found = Pattern(pattern)
     assert [text for text in TEXTS if found.matches(text)] == MATCHES[pattern]
 
 
 @pytest.mark.parametrize("pattern", [*WRONG, *NOT_HERE, "a" * (LENGTH_MAX + 1)], ids=repr)
-def test_what_cannot_be_matched_is_refused(pattern: str) -> None:
+def test_unsupported_patterns_are_refused(pattern: str) -> None:
     with pytest.raises(PatternError):
         Pattern(pattern)
 
@@ -56,13 +56,13 @@ def test_what_cannot_be_matched_is_refused(pattern: str) -> None:
 @pytest.mark.parametrize(
     "pattern", ["(a+)+b", "(a|a)*b", "(a|aa)*b", "(.*)(.*)(.*)(.*)(.*)b", "(a?){500}a{500}a*b"]
 )
-def test_no_pattern_tries_again_and_again(pattern: str) -> None:
+def test_no_pattern_backtracks(pattern: str) -> None:
     """Each of these keeps an engine that backtracks busy for years."""
     assert not Pattern(pattern).matches("a" * 2_000)
     assert Pattern(pattern).matches("a" * 2_000 + "b")
 
 
-def test_a_pattern_that_costs_too_much_is_given_up() -> None:
+def test_a_pattern_that_costs_too_much_is_stopped() -> None:
     pattern = Pattern("(" + "a?" * 1_000 + "|b)*(a|b)*a(a|b){20}")
     texts = (format(number, "b").replace("0", "a").replace("1", "b") for number in range(10**9))
     with pytest.raises(PatternTooCostlyError):

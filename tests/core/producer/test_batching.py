@@ -122,7 +122,7 @@ def test_nothing_is_added_to_a_sealed_batch(loops: Any) -> None:
 
 
 @both
-def test_what_needs_a_slower_way_is_not_written(loops: Any) -> None:
+def test_records_for_the_slower_path_are_not_written(loops: Any) -> None:
     made, woken = appender(loops, memory=500)
     topic = loops.TopicBuffers("t", 2, False, False)
     made.add_topic(topic)
@@ -150,7 +150,7 @@ def test_what_needs_a_slower_way_is_not_written(loops: Any) -> None:
 
 
 @both
-def test_room_is_taken_by_batches_and_by_their_growth(loops: Any) -> None:
+def test_batches_and_their_growth_take_memory(loops: Any) -> None:
     made, _ = appender(loops, memory=1_000)
     made.add_topic(loops.TopicBuffers("t", 9, True, True))
     taken = [made.append("t", None, bytes(90), n, 1, ()) for n in range(9)]
@@ -159,7 +159,7 @@ def test_room_is_taken_by_batches_and_by_their_growth(loops: Any) -> None:
 
 
 @both
-def test_many_are_appended_in_one_call_and_their_places_are_told(loops: Any) -> None:
+def test_many_records_are_appended_in_one_call_which_returns_their_batches(loops: Any) -> None:
     made, _ = appender(loops, growth=300, memory=100_000)
     made.add_topic(loops.TopicBuffers("t", 1, True, True))
     pieces: list[Any] = []
@@ -174,7 +174,7 @@ def test_many_are_appended_in_one_call_and_their_places_are_told(loops: Any) -> 
 
 
 @both
-def test_many_stop_at_what_needs_a_slower_way(loops: Any) -> None:
+def test_appending_many_stops_at_a_record_for_the_slower_path(loops: Any) -> None:
     made, _ = appender(loops, memory=100_000)
     made.add_topic(loops.TopicBuffers("t", 1, True, True))
     assert made.append_many("t", [b"1", "2", b"3"], None, (None, None), 0, []) == 1

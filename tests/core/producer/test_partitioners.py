@@ -26,7 +26,7 @@ def test_partitions_that_lag_get_less() -> None:
     assert found[0] > found[2] > found[1] > 0
 
 
-def test_partitions_without_a_leader_are_passed_over_while_others_have_one() -> None:
+def test_partitions_without_a_leader_are_skipped_while_others_have_one() -> None:
     rng = Random(1)
     chosen = {next_sticky(3, rng.random(), [], [0, 2]) for _ in range(100)}
     assert chosen == {0, 2}
@@ -35,12 +35,12 @@ def test_partitions_without_a_leader_are_passed_over_while_others_have_one() -> 
 
 
 @pytest.mark.parametrize("name", PARTITIONER_NAMES)
-def test_all_stay_among_the_partitions(name: str) -> None:
+def test_all_partitioners_return_existing_partitions(name: str) -> None:
     partitioner = named_partitioner(name, Random(1).random)
     for key in (None, b"", b"a", b"key" * 10):
         assert 0 <= partitioner("t", key, b"value", 7) < 7
 
 
-def test_fnv_has_no_sign() -> None:
+def test_fnv_is_unsigned() -> None:
     assert fnv1a(b"") == 0x7EE3623B
     assert all(fnv1a(b"%d" % number) < 1 << 31 for number in range(1_000))

@@ -1,4 +1,4 @@
-"""What a producer sends and what it makes of answers, against a partition that keeps a broker's
+"""A producer's requests and its handling of responses, against a partition with a broker's
 rules: whatever is lost on the way, every record is there once and in order.
 """
 
@@ -58,7 +58,7 @@ class Partition:
 
 
 class Producing:
-    """A `Sending` with one topic and a clock that is moved by hand."""
+    """A `Sending` with one topic and a manual clock."""
 
     def __init__(self, rules: SendRules = RULES, *, batch_bytes: int = 120) -> None:
         self.sending = Sending(rules)
@@ -87,114 +87,116 @@ class Producing:
             found += list(requests.values())
         return found
 
-    def judge(self, outgoing: Outgoing, code: ErrorCode) -> Verdict:
-        return self.sending.judge(outgoing, code, self.now_ms, 0.5)
+    def classify(self, outgoing: Outgoing, code: ErrorCode) -> Verdict:
+        return self.sending.classify(outgoing, code, self.now_ms, 0.5)
 
 
-def test_a_batch_lingers_until_it_is_full_or_its_time_is_over() -> None:
-    one = Producing()
-    one.send(b"a")
-    assert one.take() == []
-    plan = one.sending.plan(one.now_ms, lambda _: 1, lambda _: True)
+def test_a_batch_lingers_until_it_is_full_or_its_time_expires() -> None:
+    producer = Producing()
+    producer.send(b"a")
+    assert producer.take() == []
+    plan = producer.sending.plan(producer.now_ms, lambda _: 1, lambda _: True)
     assert plan.next_ms == 10
-    one.now_ms = 10
-    (request,) = one.take()
+    producer.now_ms = 10
+    (request,) = producer.take()
     assert request[0].batch.count == 1
-    one.judge(request[0], ErrorCode.NONE)
-    one.send(bytes(60))
-    (request,) = one.take()
+    producer.classify(request[0], ErrorCode.NONE)
+    producer.send(bytes(60))
+    (request,) = producer.take()
     assert request[0].batch.is_ready
 
 
 def test_partitions_of_a_node_share_requests_and_their_size_is_bounded() -> None:
-    one = Producing(SendRules(linger_ms=0, request_bytes_max=1_000))
+    producer = Producing(SendRules(linger_ms=0, request_bytes_max=1_000))
     for partition in range(4):
-        one.send(bytes(200), partition)
-    sizes = [len(request) for request in one.take()]
+        producer.send(bytes(200), partition)
+    sizes = [len(request) for request in producer.take()]
     assert sizes == [1, 1, 1, 1] or sum(sizes) == 4
     assert max(sizes) < 4
 
 
 def test_nothing_is_sent_without_an_identity_or_a_leader() -> None:
-    one = Producing(SendRules(linger_ms=0))
-    one.sending.identity = None
-    one.send(b"a")
-    assert one.take() == []
-    one.sending.identified(IDENTITY)
-    plan = one.sending.plan(0, lambda _: None, lambda _: True)
+    producer = Producing(SendRules(linger_ms=0))
+    producer.sending.identity = None
+    producer.send(b"a")
+    assert producer.take() == []
+    producer.sending.identified(IDENTITY)
+    plan = producer.sending.plan(0, lambda _: None, lambda _: True)
     assert (plan.requests, plan.topics_without_leader) == ({}, {TOPIC})
 
 
-def test_a_node_that_takes_nothing_is_stalled_until_it_takes_something() -> None:
-    one = Producing(SendRules(linger_ms=0))
+def test_a_node_that_accepts_nothing_is_stalled_until_it_accepts_a_request() -> None:
+    producer = Producing(SendRules(linger_ms=0))
     for moment in (5.0, 30.0):
-        one.now_ms = moment
-        one.send(bytes(200))
-        assert one.take(room=0) == []
-        assert one.sending.stalled_since_ms == {1: 5.0}
-    assert len(one.take(room=1)) == 1
-    assert one.sending.stalled_since_ms == {}
+        producer.now_ms = moment
+        producer.send(bytes(200))
+        assert producer.take(room=0) == []
+        assert producer.sending.stalled_since_ms == {1: 5.0}
+    assert len(producer.take(room=1)) == 1
+    assert producer.sending.stalled_since_ms == {}
 
 
-def test_a_node_is_not_stalled_when_what_waited_for_it_is_given_up() -> None:
-    one = Producing(SendRules(linger_ms=0, delivery_timeout_ms=100))
-    one.send(bytes(200))
-    assert one.take(room=0) == []
-    one.now_ms = 200
-    assert len(one.sending.expire(one.now_ms)) == 1
-    assert one.take(room=0) == []
-    assert one.sending.stalled_since_ms == {}
+def test_a_node_is_not_stalled_when_its_waiting_batches_are_given_up() -> None:
+    producer = Producing(SendRules(linger_ms=0, delivery_timeout_ms=100))
+    producer.send(bytes(200))
+    assert producer.take(room=0) == []
+    producer.now_ms = 200
+    assert len(producer.sending.expire(producer.now_ms)) == 1
+    assert producer.take(room=0) == []
+    assert producer.sending.stalled_since_ms == {}
 
 
-def test_what_failed_goes_again_first_and_alone_and_new_ones_wait() -> None:
-    one = Producing(SendRules(linger_ms=0, backoff=Backoff(10, 50)))
+def test_a_failed_batch_is_retried_first_and_alone_while_new_ones_wait() -> None:
+    producer = Producing(SendRules(linger_ms=0, backoff=Backoff(10, 50)))
     for value in range(5):
-        one.send(bytes([value]) * 80)
+        producer.send(bytes([value]) * 80)
     # Before the broker knows the producer, nothing may overtake the first batch.
-    ((first,),) = one.take()
-    one.judge(first, ErrorCode.NONE)
-    requests = [request[0] for request in one.take(2)]
+    ((first,),) = producer.take()
+    producer.classify(first, ErrorCode.NONE)
+    requests = [request[0] for request in producer.take(2)]
     assert [outgoing.sequence for outgoing in requests] == [1, 2]
-    assert one.judge(requests[0], ErrorCode.NOT_ENOUGH_REPLICAS) is Verdict.AGAIN
-    assert one.take() == []
-    assert one.judge(requests[1], ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) is Verdict.AGAIN
-    one.now_ms = 100
-    (again,) = one.take()
+    assert producer.classify(requests[0], ErrorCode.NOT_ENOUGH_REPLICAS) is Verdict.AGAIN
+    assert producer.take() == []
+    assert producer.classify(requests[1], ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) is Verdict.AGAIN
+    producer.now_ms = 100
+    (again,) = producer.take()
     assert again == [requests[0]]
-    assert one.judge(requests[0], ErrorCode.NONE) is Verdict.DONE
-    (again,) = one.take()
+    assert producer.classify(requests[0], ErrorCode.NONE) is Verdict.DONE
+    (again,) = producer.take()
     assert again == [requests[1]]
-    one.judge(requests[1], ErrorCode.NONE)
-    assert [request[0].sequence for request in one.take()] == [3, 4]
+    producer.classify(requests[1], ErrorCode.NONE)
+    assert [request[0].sequence for request in producer.take()] == [3, 4]
 
 
 def test_a_gap_begins_a_new_epoch_on_that_partition_only() -> None:
-    one = Producing(SendRules(linger_ms=0))
-    one.send(b"a", 0)
-    one.send(b"b", 1)
-    (request,) = one.take()
+    producer = Producing(SendRules(linger_ms=0))
+    producer.send(b"a", 0)
+    producer.send(b"b", 1)
+    (request,) = producer.take()
     first, second = request
-    assert one.judge(first, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) is Verdict.AGAIN
-    assert one.sending.identity == (7, 1)
+    assert producer.classify(first, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) is Verdict.AGAIN
+    assert producer.sending.identity == (7, 1)
     assert (first.identity, first.sequence) == ((7, 1), 0)
     assert (second.identity, second.sequence) == ((7, 0), 0)
-    assert one.judge(second, ErrorCode.NONE) is Verdict.DONE
-    one.send(b"c", 1)
-    one.now_ms = 1_000
-    later = {outgoing.batch.partition: outgoing for request in one.take() for outgoing in request}
+    assert producer.classify(second, ErrorCode.NONE) is Verdict.DONE
+    producer.send(b"c", 1)
+    producer.now_ms = 1_000
+    later = {
+        outgoing.batch.partition: outgoing for request in producer.take() for outgoing in request
+    }
     assert (later[1].identity, later[1].sequence) == ((7, 1), 0)
 
 
 def test_the_last_epoch_is_followed_by_a_new_id() -> None:
-    one = Producing(SendRules(linger_ms=0))
-    one.sending.identified(ProducerIdentity(7, PRODUCER_EPOCH_MAX))
-    one.send(b"a")
-    (request,) = one.take()
-    one.judge(request[0], ErrorCode.UNKNOWN_PRODUCER_ID)
-    assert one.sending.identity is None
-    one.sending.identified(ProducerIdentity(8, 0))
-    one.now_ms = 1_000
-    (request,) = one.take()
+    producer = Producing(SendRules(linger_ms=0))
+    producer.sending.identified(ProducerIdentity(7, PRODUCER_EPOCH_MAX))
+    producer.send(b"a")
+    (request,) = producer.take()
+    producer.classify(request[0], ErrorCode.UNKNOWN_PRODUCER_ID)
+    assert producer.sending.identity is None
+    producer.sending.identified(ProducerIdentity(8, 0))
+    producer.now_ms = 1_000
+    (request,) = producer.take()
     assert (request[0].identity, request[0].sequence) == ((8, 0), 0)
 
 
@@ -210,127 +212,125 @@ def test_the_last_epoch_is_followed_by_a_new_id() -> None:
         (ErrorCode.MESSAGE_TOO_LARGE, Verdict.FAILED),
     ],
 )
-def test_what_answers_mean(code: ErrorCode, verdict: Verdict) -> None:
-    one = Producing(SendRules(linger_ms=0))
-    one.send(b"a")
-    (request,) = one.take()
-    assert one.judge(request[0], code) is verdict
+def test_verdicts_on_responses(code: ErrorCode, verdict: Verdict) -> None:
+    producer = Producing(SendRules(linger_ms=0))
+    producer.send(b"a")
+    (request,) = producer.take()
+    assert producer.classify(request[0], code) is verdict
 
 
-def test_no_attempt_more_than_allowed_and_none_when_the_time_is_over() -> None:
-    one = Producing(SendRules(linger_ms=0, retries=1, backoff=Backoff(1, 1)))
-    one.send(b"a")
-    (request,) = one.take()
-    assert one.judge(request[0], ErrorCode.NETWORK_EXCEPTION) is Verdict.AGAIN
-    one.now_ms = 10
-    (request,) = one.take()
-    assert one.judge(request[0], ErrorCode.NETWORK_EXCEPTION) is Verdict.TOO_LATE
-    one.send(b"b")
-    one.now_ms = 500_000
-    one.take()
-    assert one.sending.is_idle or one.sending.expire(one.now_ms + 500_000)
+def test_retries_are_limited_by_number_and_time() -> None:
+    producer = Producing(SendRules(linger_ms=0, retries=1, backoff=Backoff(1, 1)))
+    producer.send(b"a")
+    (request,) = producer.take()
+    assert producer.classify(request[0], ErrorCode.NETWORK_EXCEPTION) is Verdict.AGAIN
+    producer.now_ms = 10
+    (request,) = producer.take()
+    assert producer.classify(request[0], ErrorCode.NETWORK_EXCEPTION) is Verdict.TOO_LATE
+    producer.send(b"b")
+    producer.now_ms = 500_000
+    producer.take()
+    assert producer.sending.is_idle or producer.sending.expire(producer.now_ms + 500_000)
 
 
 def test_a_batch_that_is_too_large_becomes_two_with_the_same_numbers() -> None:
-    one = Producing(SendRules(linger_ms=0), batch_bytes=2_000)
+    producer = Producing(SendRules(linger_ms=0), batch_bytes=2_000)
     for value in range(10):
-        one.send(bytes([value]) * 100)
-    (request,) = one.take()
+        producer.send(bytes([value]) * 100)
+    (request,) = producer.take()
     whole = request[0]
-    one.sending.content_of(whole)
-    assert one.judge(whole, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.SPLIT
+    producer.sending.content_of(whole)
+    assert producer.classify(whole, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.SPLIT
     parts = halves(whole.batch)
-    one.sending.split(whole, parts)
+    producer.sending.split(whole, parts)
     assert [part.count for part in parts] == [5, 5]
-    (first,) = one.take()
+    (first,) = producer.take()
     assert first[0].sequence == 0
-    one.judge(first[0], ErrorCode.NONE)
-    (second,) = one.take()
+    producer.classify(first[0], ErrorCode.NONE)
+    (second,) = producer.take()
     assert second[0].sequence == 5
 
 
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 120), loss=st.floats(0, 0.6))
-def test_whatever_is_lost_every_record_is_there_once_and_in_order(
+def test_every_record_is_written_once_and_in_order_despite_losses(
     seed: int, count: int, loss: float
 ) -> None:
     """Requests and answers are lost, brokers refuse for a while, batches are too large."""
     rng = Random(seed)
     rules = SendRules(linger_ms=5, delivery_timeout_ms=10**9, backoff=Backoff(5, 20))
-    one = Producing(rules, batch_bytes=rng.choice([80, 150, 400]))
+    producer = Producing(rules, batch_bytes=rng.choice([80, 150, 400]))
     partitions = [Partition(rng.choice([200, 1 << 20])) for _ in range(2)]
     sent: list[list[bytes]] = [[], []]
     under_way: list[Outgoing] = []
     number = 0
     for _ in range(200_000):
-        if number == count and one.sending.is_idle and not one.appender.take_begun():
+        if number == count and producer.sending.is_idle and not producer.appender.take_begun():
             break
-        one.now_ms += rng.randrange(8)
+        producer.now_ms += rng.randrange(8)
         if number < count and rng.random() < 0.7:
             place = rng.randrange(2)
             value = b"%05d" % number * rng.randrange(1, 8)
-            assert one.send(value, place) is not None
+            assert producer.send(value, place) is not None
             sent[place].append(value)
             number += 1
-        for request in one.take(5 - len(under_way)):
+        for request in producer.take(5 - len(under_way)):
             for outgoing in request:
-                one.sending.content_of(outgoing)
+                producer.sending.content_of(outgoing)
                 under_way.append(outgoing)
         if under_way and rng.random() < 0.6:
-            _answer(one, partitions, under_way.pop(0), rng, loss)
+            _answer(producer, partitions, under_way.pop(0), rng, loss)
     else:
         pytest.fail("it does not end")
     assert [partition.values for partition in partitions] == sent
 
 
 def _answer(
-    one: Producing, partitions: list[Partition], outgoing: Outgoing, rng: Random, loss: float
+    producer: Producing, partitions: list[Partition], outgoing: Outgoing, rng: Random, loss: float
 ) -> None:
     """A request is lost, refused, or appended; then its answer may be lost."""
     code = ErrorCode.NETWORK_EXCEPTION
     chance = rng.random()
     if chance > loss:
-        code = partitions[outgoing.batch.partition].append(one.sending.content_of(outgoing))
+        code = partitions[outgoing.batch.partition].append(producer.sending.content_of(outgoing))
         if rng.random() < loss / 2:
             code = ErrorCode.NETWORK_EXCEPTION
     elif chance > loss / 2:
         code = ErrorCode.NOT_ENOUGH_REPLICAS
-    if one.judge(outgoing, code) is Verdict.SPLIT:
-        one.sending.split(outgoing, halves(outgoing.batch))
+    if producer.classify(outgoing, code) is Verdict.SPLIT:
+        producer.sending.split(outgoing, halves(outgoing.batch))
 
 
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 80))
-def test_records_that_run_out_of_time_leave_no_double_and_the_rest_in_order(
-    seed: int, count: int
-) -> None:
+def test_expired_records_leave_no_duplicates_and_the_rest_in_order(seed: int, count: int) -> None:
     rng = Random(seed)
     rules = SendRules(linger_ms=0, delivery_timeout_ms=60, backoff=Backoff(5, 20))
-    one = Producing(rules, batch_bytes=80)
+    producer = Producing(rules, batch_bytes=80)
     partition = Partition()
     under_way: list[Outgoing] = []
     acknowledged: list[bytes | None] = []
     number = 0
     for _ in range(100_000):
-        if number == count and one.sending.is_idle and not one.appender.take_begun():
+        if number == count and producer.sending.is_idle and not producer.appender.take_begun():
             break
-        one.now_ms += rng.randrange(10)
+        producer.now_ms += rng.randrange(10)
         if number < count:
-            one.send(b"%05d" % number * 4)
+            producer.send(b"%05d" % number * 4)
             number += 1
-        for request in one.take(5 - len(under_way)):
+        for request in producer.take(5 - len(under_way)):
             for outgoing in request:
-                one.sending.content_of(outgoing)
+                producer.sending.content_of(outgoing)
                 under_way.append(outgoing)
-        one.sending.expire(one.now_ms)
+        producer.sending.expire(producer.now_ms)
         if under_way and rng.random() < 0.5:
             outgoing = under_way.pop(0)
             code = ErrorCode.NETWORK_EXCEPTION
             if rng.random() < 0.6:
-                code = partition.append(one.sending.content_of(outgoing))
+                code = partition.append(producer.sending.content_of(outgoing))
                 if rng.random() < 0.3:
                     code = ErrorCode.NETWORK_EXCEPTION
-            if one.judge(outgoing, code) is Verdict.DONE:
+            if producer.classify(outgoing, code) is Verdict.DONE:
                 acknowledged += [
                     record.value for record in RecordBatch(bytes(outgoing.content or b"")).records()
                 ]
@@ -342,7 +342,7 @@ def test_records_that_run_out_of_time_leave_no_double_and_the_rest_in_order(
     assert set(acknowledged) <= set(values)
 
 
-def test_users_threads_may_ask_who_waits_while_others_become_active() -> None:
+def test_users_threads_may_count_waiting_batches_while_partitions_become_active() -> None:
     producing = Producing()
     sending = producing.sending
     stop = threading.Event()

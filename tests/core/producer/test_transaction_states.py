@@ -23,7 +23,7 @@ def opened(*, is_second_protocol: bool = False) -> Transactions:
     return state
 
 
-def test_the_coordinator_is_told_of_a_partition_before_it_is_written_to() -> None:
+def test_partitions_are_added_at_the_coordinator_before_they_are_written() -> None:
     state = opened()
     assert not state.may_write(PLACE)
     assert state.pending == {PLACE}
@@ -33,7 +33,7 @@ def test_the_coordinator_is_told_of_a_partition_before_it_is_written_to() -> Non
     assert state.must_be_ended
 
 
-def test_in_the_second_protocol_brokers_tell_it() -> None:
+def test_in_the_second_protocol_brokers_add_partitions() -> None:
     state = opened(is_second_protocol=True)
     assert state.may_write(PLACE)
     assert state.pending == set()

@@ -1,4 +1,4 @@
-"""What a voter remembers, in the words of Kafka's file."""
+"""A voter's election state in the format of Kafka's file."""
 
 import pytest
 from hypothesis import given
@@ -43,7 +43,7 @@ def test_the_file_is_apaches_to_the_byte() -> None:
         | st.builds(VoterKey, st.integers(0, 9), st.binary(min_size=16, max_size=16).map(Uuid)),
     )
 )
-def test_elections_survive_the_file(election: Election) -> None:
+def test_elections_survive_a_round_trip(election: Election) -> None:
     assert decode_election(encode_election(election, kraft_version=1, voter_ids=[])) == election
 
 
@@ -65,6 +65,6 @@ def test_elections_survive_the_file(election: Election) -> None:
         b"\xff\xfe",
     ],
 )
-def test_a_damaged_file_is_refused_not_guessed(content: bytes) -> None:
+def test_a_damaged_file_is_refused(content: bytes) -> None:
     with pytest.raises(QuorumStateError):
         decode_election(content)

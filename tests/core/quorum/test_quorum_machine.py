@@ -37,7 +37,7 @@ def voter(node_id: int, port: int = 1, directory_id: Uuid | None = None) -> Vote
 
 
 def steps(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Commands with what is expected of them."""
+    """Commands with their expected effects."""
     command, expected, below_the_line = "", [], False
     for line in [*text.splitlines(), ""]:
         if line.startswith("#"):
@@ -135,9 +135,7 @@ def test_scenario(path: Path) -> None:
 @pytest.mark.parametrize(
     ("reached", "committed"), [([5], 5), ([9, 3], 3), ([9, 3, 7], 7), ([1, 2, 3, 4], 2)]
 )
-def test_what_more_than_half_of_the_voters_have_is_committed(
-    reached: list[int], committed: int
-) -> None:
+def test_records_on_a_majority_of_voters_are_committed(reached: list[int], committed: int) -> None:
     assert majority_offset(reached) == committed
 
 
@@ -168,7 +166,7 @@ def test_voters_survive_their_record() -> None:
     assert VoterSet.decode(voters.encode()) == voters
 
 
-def test_a_leader_is_up_to_date_with_itself() -> None:
+def test_a_leader_counts_as_caught_up_with_itself() -> None:
     scenario = Scenario()
     for command in ("node 1", "voters 1", "start end=0 last_epoch=0 voters_at=-1 kraft_version=1"):
         scenario.run(command)
@@ -180,7 +178,7 @@ def test_a_leader_is_up_to_date_with_itself() -> None:
     assert status.observers == ()
 
 
-def test_a_raised_version_tells_the_directory_of_the_voter_that_settings_named() -> None:
+def test_a_raised_version_records_the_directory_of_a_static_voter() -> None:
     machine = QuorumMachine(voter(1, port=2, directory_id=DIRECTORY))
     machine.step(
         Started(

@@ -22,7 +22,7 @@ def test_the_password_of_rfc_7677_gives_its_keys() -> None:
     assert base64.b64encode(record.server_key) == b"wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
 
 
-def test_a_salted_password_is_taken_as_it_is() -> None:
+def test_a_salted_password_is_used_unchanged() -> None:
     given = parse_scram_argument("SCRAM-SHA-512=[name=alice,password=x,salt=N3E=]", SALT)
     text = 'SCRAM-SHA-512=[name=alice,iterations=8192,salt="N3E=",saltedpassword="YCE="]'
     salted = parse_scram_argument(text, SALT)
@@ -66,7 +66,7 @@ def test_what_is_not_a_user_is_refused_in_one_line(text: str, complaint: str) ->
     assert "\n" not in str(caught.value)
 
 
-def test_no_complaint_repeats_a_password() -> None:
+def test_errors_never_contain_a_password() -> None:
     with pytest.raises(ScramArgumentError) as caught:
         parse_scram_argument("SCRAM-SHA-256=[name=a,password=hunter2,colour=red]", SALT)
     assert "hunter2" not in str(caught.value)

@@ -20,12 +20,12 @@ def committed(*markers: Marker) -> list[str]:
     return [write_marker(one) for one in markers]
 
 
-def test_a_marker_comes_back() -> None:
+def test_a_marker_survives_a_round_trip() -> None:
     assert read_marker(write_marker(BATCH)) == BATCH
 
 
 @pytest.mark.parametrize("text", ["", "hello", '{"moldauBatch":', '{"moldauBatch":"x"}', "{}"])
-def test_what_others_committed_is_no_marker(text: str) -> None:
+def test_metadata_of_other_commits_is_not_a_marker(text: str) -> None:
     assert read_marker(text) is None
 
 

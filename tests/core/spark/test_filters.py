@@ -1,4 +1,4 @@
-"""Conditions of a query that let a reader leave something out."""
+"""Conditions of a query that let a reader skip records."""
 
 from moldau.core.spark.filters import Comparison, RowFilter
 from moldau.types import TopicPartition
@@ -30,7 +30,7 @@ def test_times_only_bound_the_beginning() -> None:
     assert narrowed(("timestamp", "<", 90)) == RowFilter()
 
 
-def test_what_is_not_understood_leaves_everything_in() -> None:
+def test_unsupported_conditions_filter_nothing() -> None:
     assert (
         narrowed(("value", "=", b"x"), ("partition", "<", 2), ("offset", "=", None)) == RowFilter()
     )

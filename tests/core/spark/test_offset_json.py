@@ -27,7 +27,7 @@ def test_offsets_of_several_topics_are_read() -> None:
         ("{", "at character 2"),
         ("[]", "it is []"),
         ('{"a": 5}', "topic 'a' has 5"),
-        ('{"a": {"x": 5}}', "'x' of topic 'a' is no partition"),
+        ('{"a": {"x": 5}}', "'x' of topic 'a' is not a partition"),
         ('{"a": {"0": "5"}}', 'a-0 has "5"'),
         ('{"a": {"0": -3}}', "a-0 has -3"),
         ('{"a": {"0": true}}', "a-0 has true"),
@@ -55,27 +55,27 @@ def test_a_wrong_assignment_is_refused(text: str) -> None:
         parse_assignment(text)
 
 
-def test_a_querys_position_comes_back_with_the_ids_of_its_topics() -> None:
+def test_a_querys_position_survives_a_round_trip_with_topic_ids() -> None:
     position = QueryOffsets({A0: 5, A1: 7, B0: 0}, {"a": "x" * 22})
     stored = write_query_offsets(position)
     assert stored["a"] == {"0": 5, "1": 7}
     assert read_query_offsets(stored) == position
 
 
-def test_the_end_of_a_first_batch_says_where_it_began() -> None:
+def test_the_end_of_a_first_batch_contains_its_start() -> None:
     position = QueryOffsets({A0: 5}, {"a": "x" * 22}, {A0: 3})
     stored = write_query_offsets(position)
     assert stored["a"] == {"0": 5}
     assert read_query_offsets(stored) == position
 
 
-def test_what_sparks_own_source_stored_is_read() -> None:
+def test_positions_of_sparks_own_source_are_read() -> None:
     assert read_query_offsets({"a": {"0": 5}}) == QueryOffsets({A0: 5}, {})
 
 
 def test_explicit_offsets_name_exactly_what_is_read() -> None:
     check_covers("startingOffsets", {A0, A1}, {A0, A1})
-    with pytest.raises(OptionError, match="says nothing about a-1"):
+    with pytest.raises(OptionError, match="does not name a-1"):
         check_covers("startingOffsets", {A0}, {A0, A1})
     with pytest.raises(OptionError, match="names b-0, which is not read"):
         check_covers("startingOffsets", {A0, B0}, {A0})

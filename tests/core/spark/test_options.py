@@ -1,4 +1,4 @@
-"""Options of source and sink: Spark's names, and one clear line for what is wrong."""
+"""Options of source and sink: Spark's names, and one clear line per error."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from moldau.core.spark.offset_bounds import (
     AtTimes,
     Earliest,
     Latest,
-    Place,
+    OffsetBound,
 )
 from moldau.core.spark.options import (
     Assign,
@@ -64,7 +64,7 @@ def test_everything_is_read_in_a_batch_and_what_is_new_in_a_stream() -> None:
         ),
     ],
 )
-def test_places_come_in_sparks_order(given: dict[str, str], place: Place) -> None:
+def test_offset_bounds_have_sparks_priority(given: dict[str, str], place: OffsetBound) -> None:
     found = source_options(BROKER | {"subscribe": "a"} | given, is_stream=True)
     assert found.starting == place
 
@@ -88,13 +88,13 @@ WRONG_IN_STREAMS = [
     ({}, "one of subscribe, subscribePattern and assign is needed; none is given"),
     ({"subscribe": "a", "assign": "{}"}, "subscribe and assign are given"),
     ({"subscribe": " , "}, "subscribe is empty"),
-    ({"subscribePattern": "a("}, "is no pattern"),
+    ({"subscribePattern": "a("}, "is not a pattern"),
     ({"subscribe": "a", "startingOffsets": "earlist"}, "did you mean earliest"),
     ({"subscribe": "a", "endingOffsets": "latest"}, "a stream has no end"),
     ({"subscribe": "a", "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger=0"),
     ({"subscribe": "a", "minPartitions": "x"}, "minPartitions=x"),
     ({"subscribe": "a", "failOnDataLoss": "yes"}, "neither true nor false"),
-    ({"subscribe": "a", "maxTriggerDelay": "soon"}, "no duration"),
+    ({"subscribe": "a", "maxTriggerDelay": "soon"}, "not a duration"),
     ({"subscribe": "a", "startingTimestamp": "today"}, "milliseconds since 1970"),
     ({"subscribe": "a", "startingOffsetsByTimestampStrategy": "x"}, "error or latest"),
     ({"subscribe": "a", "kafka.auto.offset.reset": "latest"}, "use startingOffsets"),
@@ -160,17 +160,17 @@ def test_wrong_options_of_the_sink(given: dict[str, str], said: str) -> None:
 @pytest.mark.parametrize(
     "given", [{}, {"path": "/warehouse/t"}, BROKER | {"provider": "moldau", "subscribe": "a"}]
 )
-def test_a_table_that_lost_its_options_is_told_so(given: dict[str, str]) -> None:
+def test_a_table_that_lost_its_options_is_refused_with_a_hint(given: dict[str, str]) -> None:
     for read in (lambda: source_options(given, is_stream=False), lambda: sink_options(given)):
         with pytest.raises(OptionError, match="CREATE TEMPORARY VIEW"):
             read()
 
 
-def test_a_topics_name_is_taken_without_blanks_around_it() -> None:
+def test_topic_names_are_stripped() -> None:
     assert sink_options(BROKER | {"topic": " a "}).topic == "a"
 
 
-def test_what_only_sparks_own_source_needs_is_passed_over() -> None:
+def test_options_of_sparks_own_source_are_ignored() -> None:
     given = {
         "kafkaConsumer.pollTimeoutMs": "1",
         "fetchOffset.numRetries": "1",

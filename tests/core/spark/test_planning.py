@@ -13,7 +13,7 @@ OFFSETS = st.dictionaries(st.sampled_from(PARTITIONS), st.integers(0, 5_000), mi
 
 
 @given(OFFSETS, OFFSETS, st.integers(1, 4_000))
-def test_a_limited_batch_moves_every_partition_that_has_something(
+def test_a_limited_batch_advances_every_partition_with_a_backlog(
     start: dict[TopicPartition, int], more: dict[TopicPartition, int], rows_max: int
 ) -> None:
     latest = {one: start.get(one, 0) + more.get(one, 0) for one in start.keys() | more.keys()}

@@ -1,4 +1,4 @@
-"""How a running query moves on when its topics change under it."""
+"""A running query's progress while its topics change."""
 
 from moldau.core.spark.offset_json import QueryOffsets
 from moldau.core.spark.planning import OffsetRange
@@ -15,11 +15,11 @@ def position(topic_id: str = OLD, **offsets: int) -> QueryOffsets:
     return QueryOffsets(found, {"a": topic_id})
 
 
-def test_nothing_new_is_no_batch() -> None:
+def test_no_batch_without_new_records() -> None:
     assert next_end(position(a0=5), position(a0=5), Limits(), 0) is None
 
 
-def test_what_is_new_is_read_up_to_the_limit() -> None:
+def test_new_records_are_read_up_to_the_limit() -> None:
     end = next_end(position(a0=5, a1=0), position(a0=105, a1=100), Limits(rows_max=50), 0)
     assert end is not None
     assert end.offsets == {A0: 30, A1: 25}
@@ -52,17 +52,17 @@ def test_a_deleted_partition_is_a_loss_and_then_left_out() -> None:
     assert ranges_between(start, end) == ([], [])
 
 
-def test_a_topic_made_again_is_noticed_by_its_id_even_if_it_is_longer() -> None:
+def test_a_recreated_topic_is_detected_by_its_id_even_if_it_is_longer() -> None:
     start, latest = position(a0=5), position(NEW, a0=50)
     (lost,) = losses(start, latest)
-    assert "made again" in lost.reason
+    assert "created again" in lost.reason
     end = next_end(start, latest, Limits(), 0)
     assert end is not None
     ranges, _ = ranges_between(start, end)
     assert ranges == [OffsetRange(A0, 0, 50, b"n" * 16)]
 
 
-def test_a_topic_made_again_with_as_many_records_is_a_new_batch() -> None:
+def test_a_recreated_topic_with_as_many_records_is_a_new_batch() -> None:
     end = next_end(position(a0=5), position(NEW, a0=5), Limits(), 0)
     assert end is not None
     assert ranges_between(position(a0=5), end)[0] == [OffsetRange(A0, 0, 5, b"n" * 16)]
@@ -73,13 +73,13 @@ def test_a_log_that_became_shorter_is_a_loss() -> None:
     assert lost.reason == "the log ends at 3 now"
 
 
-def test_a_beginning_behind_the_end_that_was_written_down_is_a_loss() -> None:
+def test_a_start_after_the_stored_end_is_a_loss() -> None:
     ranges, (lost,) = ranges_between(position(a0=9), position(a0=5))
     assert ranges == []
     assert "explicit startingOffsets" in lost.reason
 
 
-def test_a_first_batch_begins_where_it_was_planned_whoever_runs_it() -> None:
+def test_a_first_batch_begins_where_it_was_planned_in_any_run() -> None:
     end = first_end(position(a0=5), position(a0=8), position(a0=8))
     # Another run has found another beginning.
     ranges, lost = ranges_between(position(a0=20), end)
@@ -94,12 +94,12 @@ def test_a_first_batch_comes_even_if_it_is_empty() -> None:
     assert ranges_between(position(a0=20), end) == ([], [])
 
 
-def test_a_first_batch_on_a_topic_made_again_begins_with_the_new_one() -> None:
+def test_a_first_batch_of_a_recreated_topic_begins_with_the_new_topic() -> None:
     end = first_end(position(a0=5), position(NEW, a0=3), position(NEW, a0=3))
     assert ranges_between(position(NEW, a0=3), end)[0] == [OffsetRange(A0, 0, 3, b"n" * 16)]
 
 
-def test_what_sparks_own_source_stored_has_no_ids_and_goes_on() -> None:
+def test_positions_of_sparks_own_source_without_ids_continue() -> None:
     start = QueryOffsets({A0: 5}, {})
     assert losses(start, position(a0=8)) == []
     assert ranges_between(start, position(a0=8))[0] == [OffsetRange(A0, 5, 8, b"o" * 16)]

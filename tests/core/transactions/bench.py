@@ -1,4 +1,4 @@
-"""A shard of transactions with its shell played by hand: time stands until it is moved, the log is
+"""A transaction shard with a manual shell: time only moves when a test moves it, the log is
 a list, commits can be held or refused, and markers are written when the test says so.
 """
 
@@ -55,7 +55,7 @@ class Bench:
     answers: dict[Ticket, Answer] = field(default_factory=dict)
     waiting: list[Append] = field(default_factory=list)
     needed: list[MarkersNeeded] = field(default_factory=list)
-    """All markers that were ever asked for."""
+    """All markers that were ever requested."""
     completed: list[str] = field(default_factory=list)
     """Whose transactions were completed, in order."""
     has_ids: bool = True
@@ -147,7 +147,7 @@ class Bench:
             self._in_turn(partial(self.shard.timer_fired, key))
         self.now_ms = until_ms
 
-    # What producers do
+    # Producers
 
     def begin(self, event: Callable[[Ticket, Turn], None]) -> Ticket:
         ticket = Ticket(next(self._tickets))
@@ -240,7 +240,7 @@ class Bench:
     def markers_written(self, name: str = ID) -> None:
         self._in_turn(lambda turn: self.shard.markers_written(name, turn))
 
-    # What is so
+    # State
 
     def current(self, name: str = ID) -> Transaction:
         return self.shard.transactions[name]

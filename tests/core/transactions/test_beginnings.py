@@ -1,4 +1,4 @@
-"""InitProducerId: a producer takes its transactional id over, or goes on with it (KIP-360)."""
+"""InitProducerId: a producer takes over its transactional id, or continues with it (KIP-360)."""
 
 import pytest
 from core.transactions.bench import ID, P0, P1, TIMEOUT_MS, Bench
@@ -26,7 +26,7 @@ def test_a_new_id_gets_a_producer_id_and_its_first_epoch() -> None:
     assert bench.current().timeout_ms == TIMEOUT_MS
 
 
-def test_a_new_id_is_nobodys_before_it_is_committed() -> None:
+def test_a_new_id_is_unknown_before_it_is_committed() -> None:
     bench = Bench(holds_commits=True)
     ticket = bench.begin_init()
     assert ticket not in bench.answers
@@ -46,7 +46,7 @@ def test_the_next_producer_gets_the_next_epoch(state: TransactionState) -> None:
 
 
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
-def test_what_is_decided_is_waited_for(state: TransactionState) -> None:
+def test_a_decided_transaction_is_waited_for(state: TransactionState) -> None:
     bench = bench_with(state)
     assert bench.init() == COMING
     bench.markers_written()
@@ -54,8 +54,8 @@ def test_what_is_decided_is_waited_for(state: TransactionState) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_what_is_open_is_aborted_first(version: int) -> None:
-    """With an epoch that nobody gets, so that the epoch of the next producer is two higher."""
+def test_an_open_transaction_is_aborted_first(version: int) -> None:
+    """With an epoch that no producer gets, so the next producer's epoch is two higher."""
     bench = bench_with(S.ONGOING, version=version)
     assert bench.init() == COMING
     assert bench.state() is S.PREPARE_ABORT
@@ -67,7 +67,7 @@ def test_what_is_open_is_aborted_first(version: int) -> None:
     assert bench.init() == next_of(EPOCH + 1)
 
 
-def test_the_old_producer_is_shut_out_while_its_transaction_is_aborted() -> None:
+def test_the_old_producer_is_fenced_while_its_transaction_is_aborted() -> None:
     for version in (0, 1, 2):
         bench = bench_with(S.ONGOING, version=version)
         bench.init()
@@ -78,7 +78,7 @@ def test_the_old_producer_is_shut_out_while_its_transaction_is_aborted() -> None
 
 
 @pytest.mark.parametrize("state", AT_REST)
-def test_who_goes_on_gets_the_next_epoch_and_the_same_one_if_it_asks_again(
+def test_a_continuing_producer_gets_the_next_epoch_and_the_same_on_a_retry(
     state: TransactionState,
 ) -> None:
     bench = bench_with(state)
@@ -88,7 +88,7 @@ def test_who_goes_on_gets_the_next_epoch_and_the_same_one_if_it_asks_again(
     assert bench.init((PRODUCER, EPOCH)) == FENCED
 
 
-def test_who_goes_on_is_fenced_if_another_has_begun() -> None:
+def test_a_continuing_producer_is_fenced_if_another_has_started() -> None:
     bench = bench_with(S.EMPTY)
     assert bench.init() == next_of(EPOCH)
     for epoch in (EPOCH, EPOCH - 1, EPOCH + 2):
@@ -97,7 +97,7 @@ def test_who_goes_on_is_fenced_if_another_has_begun() -> None:
     assert bench.init((PRODUCER, EPOCH + 1)) == next_of(EPOCH + 1)
 
 
-def test_who_asks_again_of_a_coordinator_that_has_just_loaded_is_fenced() -> None:
+def test_a_retry_at_a_coordinator_that_has_just_loaded_is_fenced() -> None:
     """The last epoch is not in the log, in Kafka neither."""
     bench = bench_with(S.EMPTY)
     bench.init((PRODUCER, EPOCH))
@@ -106,22 +106,22 @@ def test_who_asks_again_of_a_coordinator_that_has_just_loaded_is_fenced() -> Non
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_who_goes_on_in_the_middle_of_a_transaction_has_it_aborted(version: int) -> None:
+def test_continuing_aborts_an_open_transaction(version: int) -> None:
     bench = bench_with(S.ONGOING, version=version)
     assert bench.init((PRODUCER, EPOCH)) == COMING
     bench.markers_written()
-    # Version 2 knows whose epoch it raised; before that the raised one was nobody's.
+    # Version 2 raises the producer's own epoch; before that no producer had the raised one.
     expected = next_of(EPOCH) if version == 2 else FENCED
     assert bench.init((PRODUCER, EPOCH)) == expected
 
 
-def test_a_producer_unknown_here_goes_on_with_a_new_id() -> None:
+def test_an_unknown_producer_continues_with_a_new_id() -> None:
     """Its transactional id has expired meanwhile."""
     assert Bench().init((77, 12)) == (1000, 0)
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
-def test_used_up_epochs_begin_again_with_another_producer_id(goes_on: bool) -> None:
+def test_exhausted_epochs_restart_with_a_new_producer_id(goes_on: bool) -> None:
     bench = bench_with(S.COMPLETE_COMMIT, epoch=LAST)
     expected = (PRODUCER, LAST) if goes_on else None
     assert bench.init(expected) == (1000, 0)
@@ -147,20 +147,20 @@ def test_fencing_the_last_epoch_leaves_room_for_the_next_producer(version: int) 
     assert answer.producer_epoch == (1 if version == 2 else 0)
 
 
-def test_a_stale_epoch_of_used_up_ones_is_fenced() -> None:
+def test_a_stale_epoch_of_an_exhausted_id_is_fenced() -> None:
     bench = bench_with(S.EMPTY, epoch=LAST - 1)
     assert bench.init((PRODUCER, LAST - 1)) == (PRODUCER, LAST)
     assert bench.init((PRODUCER, LAST - 1)) == (PRODUCER, LAST)
     assert bench.init((PRODUCER, LAST - 5)) == FENCED
 
 
-def test_without_a_producer_id_at_hand_a_new_id_waits() -> None:
+def test_a_new_id_waits_for_an_available_producer_id() -> None:
     bench = Bench(has_ids=False)
     assert bench.init() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert bench.log == []
 
 
-def test_a_timeout_is_the_last_producers() -> None:
+def test_the_timeout_is_that_of_the_last_producer() -> None:
     bench = Bench()
     bench.begin_init(timeout_ms=5)
     assert bench.current().timeout_ms == 5

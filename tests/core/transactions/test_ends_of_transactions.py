@@ -53,7 +53,7 @@ RETRY, CURRENT, AHEAD, LONG_AGO = EPOCH - 1, EPOCH, EPOCH + 1, EPOCH - 2
 @pytest.mark.parametrize(
     ("state", "aborts", "commits"),
     [
-        # What is told to a retry, and to a new end.
+        # The results of a retry and of a new end.
         (S.EMPTY, (FENCED, OK), (FENCED, INVALID)),
         (S.ONGOING, (FENCED, OK), (FENCED, OK)),
         (S.PREPARE_COMMIT, (COMING, COMING), (COMING, COMING)),
@@ -78,7 +78,7 @@ def test_version_2_tells_a_retry_from_a_new_end_by_its_epoch(
 
 @pytest.mark.parametrize("state", [S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
 @pytest.mark.parametrize("commits", [True, False])
-def test_an_older_clients_end_is_nobody_elses_to_ask_for_again(
+def test_an_older_clients_end_cannot_be_retried_by_another_producer(
     state: TransactionState, commits: bool
 ) -> None:
     """It raised no epoch: the one before was taken away from a zombie. Kafka 4.3 hands that zombie
@@ -109,7 +109,7 @@ def test_version_2_fences_all_other_epochs(
     ],
 )
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_before_version_2_only_the_current_epoch_will_do(
+def test_before_version_2_only_the_current_epoch_is_valid(
     state: TransactionState, abort: object, commit: object, version: int
 ) -> None:
     """Whatever the cluster has agreed on: what counts is what the client sends."""
@@ -123,7 +123,7 @@ def test_before_version_2_only_the_current_epoch_will_do(
 
 @pytest.mark.parametrize("state", ALL_STATES)
 @pytest.mark.parametrize("client_version", [0, 2])
-def test_another_producer_id_is_not_this_transactions(
+def test_another_producer_id_cannot_end_the_transaction(
     state: TransactionState, client_version: int
 ) -> None:
     bench = bench_with(state)
@@ -134,7 +134,7 @@ def test_another_producer_id_is_not_this_transactions(
 
 
 @pytest.mark.parametrize("client_version", [0, 2])
-def test_an_id_that_nobody_knows_cannot_end(client_version: int) -> None:
+def test_an_unknown_id_cannot_end(client_version: int) -> None:
     bench = Bench()
     assert bench.end((1, 0), commits=True, client_version=client_version) == MAPPING
 
@@ -183,7 +183,7 @@ def test_an_abort_without_partitions_needs_no_markers_but_raises_the_epoch() -> 
     assert bench.state() is S.COMPLETE_ABORT
 
 
-def test_a_producer_may_ask_again_until_it_hears_of_its_end() -> None:
+def test_a_producer_may_retry_until_it_gets_the_response() -> None:
     """It asks with the epoch that it knows, while the markers are written and afterwards."""
     bench = bench_with(S.ONGOING)
     assert bench.end((PRODUCER, EPOCH), commits=True) == OK
@@ -202,7 +202,7 @@ def test_the_last_epoch_ends_with_another_producer_id() -> None:
     assert isinstance(answered, ProducerIdAndEpoch)
     assert answered.producer_id not in {PRODUCER, -1}
     assert answered.producer_epoch == 0
-    # The markers still fence whoever has the last epoch.
+    # The markers still fence a producer with the last epoch.
     assert bench.needed[-1].producer == (PRODUCER, LAST + 1)
     bench.load()
     assert bench.needed[-1].producer == (PRODUCER, LAST + 1)
@@ -219,7 +219,7 @@ def test_the_last_epoch_ends_with_another_producer_id() -> None:
     assert bench.end((PRODUCER, LAST), commits=True) == MAPPING
 
 
-def test_without_a_producer_id_at_hand_the_last_epoch_waits() -> None:
+def test_the_last_epoch_waits_for_an_available_producer_id() -> None:
     bench = bench_with(S.ONGOING, epoch=LAST)
     bench.has_ids = False
     answer = bench.end((PRODUCER, LAST), commits=True)
@@ -236,7 +236,7 @@ def test_before_version_2_an_end_needs_no_other_producer_id() -> None:
     assert bench.current().producer == (PRODUCER, LAST)
 
 
-def test_an_epoch_that_should_not_be_is_left_by_an_abort() -> None:
+def test_an_impossible_epoch_is_resolved_by_an_abort() -> None:
     bench = bench_with(S.ONGOING, epoch=LAST + 1)
     answered = bench.end((PRODUCER, LAST + 1), commits=False)
     assert bench.needed[-1].producer == (PRODUCER, LAST + 1)

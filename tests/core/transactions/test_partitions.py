@@ -44,7 +44,7 @@ def test_the_first_partition_begins_a_transaction(
     assert current.client_version == client_version
 
 
-def test_further_partitions_leave_its_beginning() -> None:
+def test_further_partitions_keep_the_start_time() -> None:
     bench = bench_with(S.ONGOING)
     began_ms = bench.current().start_ms
     bench.now_ms += 11
@@ -53,7 +53,7 @@ def test_further_partitions_leave_its_beginning() -> None:
     assert (bench.current().start_ms, bench.current().update_ms) == (began_ms, bench.now_ms)
 
 
-def test_partitions_that_are_in_it_are_not_written_again() -> None:
+def test_known_partitions_are_not_written_again() -> None:
     bench = bench_with(S.ONGOING)
     count = len(bench.log)
     bench.holds_commits = True
@@ -62,7 +62,7 @@ def test_partitions_that_are_in_it_are_not_written_again() -> None:
 
 
 @pytest.mark.parametrize("state", PREPARED)
-def test_what_is_decided_takes_no_more_partitions(state: TransactionState) -> None:
+def test_a_decided_transaction_accepts_no_partitions(state: TransactionState) -> None:
     bench = bench_with(state)
     assert bench.add(ME, P0) == COMING
     assert verify(bench, ME, P0) == COMING
@@ -80,13 +80,13 @@ def test_others_may_not_add_or_verify(state: TransactionState) -> None:
         assert verify(bench, producer, P0) == code
 
 
-def test_an_id_that_nobody_knows_has_no_transaction() -> None:
+def test_an_unknown_id_has_no_transaction() -> None:
     bench = Bench()
     assert bench.add(ME, P0) == MAPPING
     assert verify(bench, ME, P0) == MAPPING
 
 
-def test_verification_tells_each_partition_whether_it_is_in() -> None:
+def test_verification_answers_for_each_partition() -> None:
     bench = bench_with(S.ONGOING)
     assert verify(bench, ME, P0, P1) == {P0: ErrorCode.NONE, P1: ABORTABLE}
     assert verify(bench_with(S.EMPTY), ME, P0) == {P0: ABORTABLE}
@@ -103,7 +103,7 @@ def test_a_partition_counts_when_it_is_committed() -> None:
     assert verify(bench, ME, P1) == {P1: ErrorCode.NONE}
 
 
-def test_a_change_under_way_keeps_all_others_waiting() -> None:
+def test_a_pending_change_makes_all_others_wait() -> None:
     bench = bench_with(S.ONGOING)
     bench.holds_commits = True
     bench.begin_add(ME, P1)
@@ -132,7 +132,7 @@ def test_a_change_under_way_keeps_all_others_waiting() -> None:
         (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_what_the_log_refuses_has_not_happened(refusal: ErrorCode, told: ErrorCode) -> None:
+def test_a_change_that_the_log_refuses_has_no_effect(refusal: ErrorCode, told: ErrorCode) -> None:
     for is_written in (True, False):
         bench = bench_with(S.ONGOING)
         before = bench.current()

@@ -1,4 +1,4 @@
-"""What time does to transactions: those that take too long are aborted, ids that rest are
+"""Time and transactions: overdue transactions are aborted, idle ids are
 forgotten, and what could not be written is tried again.
 """
 
@@ -33,20 +33,20 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(ve
     assert needed.producer == (PRODUCER, EPOCH + 1)
     bench.markers_written()
     assert bench.state() is S.COMPLETE_ABORT
-    # The producer hears of it: from version 2 on as of an end that it may have asked for itself.
+    # From version 2 on the producer sees it like an end that it requested itself.
     commit = bench.end((PRODUCER, EPOCH), commits=True)
     assert commit == (FENCED if version < 2 else ErrorCode.INVALID_TXN_STATE)
     assert bench.add((PRODUCER, EPOCH), P0) == FENCED
 
 
 @pytest.mark.parametrize("state", [each for each in ALL_STATES if each is not S.ONGOING])
-def test_only_what_is_open_can_take_too_long(state: TransactionState) -> None:
+def test_only_open_transactions_time_out(state: TransactionState) -> None:
     bench = bench_with(state)
     bench.now_ms += 10**9
     assert bench.abort_overdue() == []
 
 
-def test_two_phase_commits_have_all_the_time() -> None:
+def test_two_phase_commits_never_time_out() -> None:
     bench = Bench()
     bench.begin_init(timeout_ms=NO_TIMEOUT_MS)
     bench.add((1000, 0), P0)
@@ -76,7 +76,7 @@ def test_a_timeout_of_the_last_epoch(version: int) -> None:
     assert bench.current().producer == expected
 
 
-def test_a_fence_that_failed_takes_no_second_epoch() -> None:
+def test_a_failed_fence_takes_no_second_epoch() -> None:
     """Before version 2 the epoch is taken at once. Nobody heard of it, so it serves again."""
     bench = bench_with(S.ONGOING, version=1)
     bench.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -108,7 +108,7 @@ def test_a_fence_of_version_2_that_failed_leaves_everything_as_it_was() -> None:
 
 @pytest.mark.parametrize("refusal", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.UNKNOWN_SERVER_ERROR])
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_completion_is_tried_until_it_is_in_the_log(refusal: ErrorCode, commits: bool) -> None:
+def test_a_completion_is_retried_until_it_is_in_the_log(refusal: ErrorCode, commits: bool) -> None:
     bench = bench_with(S.PREPARE_COMMIT if commits else S.PREPARE_ABORT)
     bench.refuses = refusal
     bench.markers_written()
@@ -127,7 +127,7 @@ def test_a_completion_is_tried_until_it_is_in_the_log(refusal: ErrorCode, commit
 SOON = TransactionSettings(id_expiration_ms=10_000, expiry_check_interval_ms=1_000)
 
 
-def test_ids_that_rest_are_forgotten_after_their_time() -> None:
+def test_idle_ids_expire() -> None:
     bench = Bench(settings=SOON)
     bench.init(name="a")
     bench.advance(5_000)
@@ -151,7 +151,7 @@ def test_only_ids_at_rest_expire(state: TransactionState) -> None:
     assert (ID in bench.shard.transactions) is not is_at_rest
 
 
-def test_an_id_that_is_being_forgotten_waits_for_it() -> None:
+def test_requests_wait_for_an_expiring_id() -> None:
     bench = Bench(settings=SOON)
     bench.init()
     bench.holds_commits = True
@@ -169,7 +169,7 @@ def test_an_id_that_changes_in_time_stays() -> None:
         bench.advance(9_000)
 
 
-def test_many_ids_are_forgotten_bit_by_bit() -> None:
+def test_many_ids_expire_in_portions() -> None:
     bench = Bench(settings=SOON)
     for number in range(1_200):
         bench.init(name=f"id-{number}")

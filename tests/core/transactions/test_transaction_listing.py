@@ -48,13 +48,13 @@ def listed(**filters: object) -> list[str]:
     return [state.transactional_id for state in found]
 
 
-def test_everything_but_what_is_about_to_go_is_listed() -> None:
+def test_all_ids_except_expiring_ones_are_listed() -> None:
     assert listed() == ["empty", "young", "old", "done"]
     (first, *_) = list_transactions(ALL, filters_of(ListTransactionsRequest()), NOW_MS)
     assert (first.producer_id, first.transaction_state) == (1, "Empty")
 
 
-def test_filters_are_all_to_be_passed() -> None:
+def test_all_filters_must_pass() -> None:
     assert listed(state_filters=["Ongoing"]) == ["young", "old"]
     assert listed(state_filters=["Ongoing", "CompleteCommit"]) == ["young", "old", "done"]
     assert listed(producer_id_filters=[3, 4, 99]) == ["old", "done"]
@@ -67,7 +67,7 @@ def test_filters_are_all_to_be_passed() -> None:
     assert listed(state_filters=["Ongoing"], producer_id_filters=[4]) == []
 
 
-def test_unknown_states_are_named_and_let_nothing_pass() -> None:
+def test_unknown_states_are_returned_and_match_nothing() -> None:
     request = ListTransactionsRequest(state_filters=["Asleep", "ongoing", "Asleep"])
     assert filters_of(request).unknown_states == ["Asleep", "ongoing"]
     assert listed(state_filters=["Asleep"]) == []
@@ -75,7 +75,7 @@ def test_unknown_states_are_named_and_let_nothing_pass() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "a**", r"(a)\1", "(a{1000}){1000}"])
-def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(KafkaError) as refused:
         listed(transactional_id_pattern=pattern)
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -95,6 +95,6 @@ def test_a_description_has_partitions_by_topic() -> None:
     )
 
 
-def test_states_that_nobody_is_in_are_counted_too() -> None:
+def test_states_without_transactions_are_counted_too() -> None:
     counts = count_transactions(ALL)
     assert (counts["Ongoing"], counts["Empty"], counts["PrepareAbort"]) == (2, 1, 0)

@@ -30,7 +30,7 @@ class Transactions(RuleBasedStateMachine):
         super().__init__()
         self.bench = Bench(writes_markers=False)
         self.known: dict[tuple[str, int], ProducerIdAndEpoch] = {}
-        """What each of three producers of an id was last told."""
+        """The last response to each of three producers of an id."""
         self.asked: dict[Ticket, tuple[str, int, bool | None]] = {}
         self.decided: dict[ProducerIdAndEpoch, bool] = {}
         """By the producer in the markers: whether it commits."""
@@ -46,7 +46,7 @@ class Transactions(RuleBasedStateMachine):
             self.bench.write(replace(current, producer_epoch=HIGH_EPOCH))
             self.bench.load()
 
-    # What producers do
+    # Producers
 
     @rule(name=NAMES, who=PRODUCERS, goes_on=st.booleans())
     def init(self, name: str, who: int, goes_on: bool) -> None:
@@ -82,7 +82,7 @@ class Transactions(RuleBasedStateMachine):
                 if answer.producer_id >= 0:
                     self.known[name, who] = answer
 
-    # What the world does
+    # Failures, time and restarts
 
     @rule(holds=st.booleans())
     def hold_commits(self, holds: bool) -> None:
@@ -110,7 +110,7 @@ class Transactions(RuleBasedStateMachine):
             self._hear()
 
     def _is_completing(self, name: str) -> bool:
-        """The shell tells of markers once."""
+        """The shell reports markers once."""
         return ("complete", name) in self.bench.timers or any(
             getattr(append.sequel, "after", None) is not None
             and append.sequel.after.transactional_id == name  # type: ignore[attr-defined]
@@ -129,7 +129,7 @@ class Transactions(RuleBasedStateMachine):
         self._hear()
         self.bench.load()
 
-    # What holds
+    # Invariants
 
     @invariant()
     def each_transaction_is_decided_once(self) -> None:
@@ -183,7 +183,7 @@ class Transactions(RuleBasedStateMachine):
 
 
 def _lost(version: int) -> dict[str, Any]:
-    """What values of version 0 have no room for."""
+    """The fields that values of version 0 do not have."""
     if version >= 1:
         return {}
     return {"previous_producer_id": -1, "next_producer_id": -1, "client_version": 0}

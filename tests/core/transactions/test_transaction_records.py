@@ -1,4 +1,4 @@
-"""What transactions look like in the log, and how they are found there again: also by and from
+"""Transactions in the log, written and read: also by and from
 Apache Kafka.
 """
 
@@ -59,7 +59,7 @@ def test_all_but_the_last_epoch_is_in_the_log(version: int) -> None:
     assert through_bytes(FULL, version) == replace(FULL, last_producer_epoch=-1)
 
 
-def test_version_0_has_no_room_for_what_came_later() -> None:
+def test_version_0_omits_later_fields() -> None:
     assert through_bytes(FULL, 0) == replace(
         FULL,
         previous_producer_id=-1,
@@ -103,12 +103,12 @@ def test_a_tombstone_forgets() -> None:
     replay_log(shard, [encode_record(transaction_tombstone("unknown"))])
 
 
-def test_records_of_later_kinds_are_left_alone() -> None:
+def test_records_of_later_kinds_are_ignored() -> None:
     assert decode_transaction_record(bytes.fromhex("0009 0000"), b"") is None
 
 
 @pytest.mark.parametrize("number", [-1, 6, 7, 8, 100])
-def test_a_state_that_no_log_can_hold_stops_the_load(number: int) -> None:
+def test_an_impossible_state_stops_the_load(number: int) -> None:
     record = transaction_record(FULL, 2)
     assert record.value is not None
     record.value.transaction_status = number  # type: ignore[attr-defined]
@@ -121,7 +121,7 @@ def test_a_state_that_no_log_can_hold_stops_the_load(number: int) -> None:
 
 
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
-def test_what_was_decided_is_completed_after_a_load(state: TransactionState) -> None:
+def test_decided_transactions_are_completed_after_a_load(state: TransactionState) -> None:
     bench = bench_with(state)
     (needed,) = bench.needed
     assert needed.producer == (PRODUCER, EPOCH)
@@ -137,14 +137,14 @@ def test_what_was_decided_is_completed_after_a_load(state: TransactionState) -> 
     assert len(bench.needed) == 2
 
 
-def test_what_was_open_stays_open_over_a_load() -> None:
+def test_open_transactions_stay_open_after_a_load() -> None:
     bench = bench_with(S.ONGOING)
     assert bench.needed == []
     assert bench.end((PRODUCER, EPOCH), commits=True) == (PRODUCER, EPOCH + 1)
 
 
-def test_what_is_in_the_log_but_not_committed_in_time_may_still_be_decided_by_a_load() -> None:
-    """The producer was told to come again. Whoever loads the log completes what it finds, and the
+def test_an_append_not_committed_in_time_may_still_be_decided_by_a_load() -> None:
+    """The producer has to retry. The next coordinator completes what is in the log, and the
     producer hears of it then.
     """
     bench = bench_with(S.ONGOING)
@@ -161,7 +161,7 @@ def test_what_is_in_the_log_but_not_committed_in_time_may_still_be_decided_by_a_
 
 
 @pytest.mark.parametrize("which", ["clean", "dirty"])
-def test_transactions_of_apache_kafka_are_understood(
+def test_transactions_of_apache_kafka_are_read(
     which: Literal["clean", "dirty"], tmp_path: Path
 ) -> None:
     shard = TransactionShard(TransactionSettings)

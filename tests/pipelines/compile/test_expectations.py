@@ -151,7 +151,7 @@ def test_expectations_in_python_and_yaml_are_the_same(tmp_path: Path) -> None:
     without = written(tmp_path, "c.yaml", TESTED.replace("    on_error: drop\n", ""))
     assert mp.load(without).flows["small"].on_error == "fail"
     no_topic = TESTED.replace("    on_error: drop\n", "    on_error: dead_letter\n")
-    with pytest.raises(mp.PipelineError, match="no source that it reads names a dead_letter"):
+    with pytest.raises(mp.PipelineError, match="no source that it reads has a dead_letter"):
         mp.load(written(tmp_path, "d.yaml", no_topic))
 
 

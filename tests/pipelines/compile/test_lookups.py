@@ -177,7 +177,7 @@ def test_lookups_in_python_are_what_flows_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("FROM orders JOIN once USING (user) JOIN", "FROM once JOIN", "reads only what is looked"),
+        ("FROM orders JOIN once USING (user) JOIN", "FROM once JOIN", "only reads lookups"),
         (
             "refresh: 1ms",
             "refresh: soon",
@@ -188,7 +188,7 @@ def test_lookups_in_python_are_what_flows_read(tmp_path: Path) -> None:
             "postgres: users, refresh",
             "'often' needs a key to be",
         ),
-        ("once: {{table", "orders: {{table", "'orders' is the name of a source or flow already"),
+        ("once: {{table", "orders: {{table", "'orders' is already the name of a source or flow"),
         ("given:\n      orders", "given:\n      oders", "did you mean orders?"),
     ],
 )

@@ -129,7 +129,11 @@ def yaml_with(old: str, new: str) -> str:
         (yaml_with("mode: upsert", "mode: upset"), "21:11", "did you mean upsert?"),
         (yaml_with("format: json", "format: jsn"), "7:13", "did you mean json?"),
         (yaml_with("key: user, compacted", "kee: user, compacted"), "22:36", "did you mean key?"),
-        (yaml_with("dead_letter: orders.dlq", "dead_letter: orders"), "6:5", "come back to it"),
+        (
+            yaml_with("dead_letter: orders.dlq", "dead_letter: orders"),
+            "6:5",
+            "read its own dead letters",
+        ),
         (yaml_with("  big:\n", "  big: [\n"), "15:9", "no YAML"),
         (yaml_with("FROM orders WHERE", "FROM oders WHERE"), "14:5", "did you mean orders?"),
         (
@@ -207,7 +211,7 @@ def test_what_is_wrong_is_told_with_its_place(
         ('mode="upsert"', 'mode="upset"', 17, "did you mean upsert?"),
         ("import moldau.pipelines as mp", "import nothing_of_this_name", 1, "No module named"),
         ("return orders.where", "return return", 14, "invalid syntax"),
-        ("def big(orders)", "def big(big)", 12, "a circle: big <- big"),
+        ("def big(orders)", "def big(big)", 12, "a cycle: big <- big"),
         ('start="earliest"', "start='never'", 4, "start is latest"),
     ],
 )
@@ -232,7 +236,7 @@ def test_a_circle_through_two_flows_is_found() -> None:
     from moldau.core.pipelines.graph_checks import problems_of
 
     found = problems_of(Pipeline(name="p", spot=spot, flows=flows, delivery=Delivery.AT_LEAST_ONCE))
-    assert [problem.text for problem in found] == ["a circle: a <- b <- a"]
+    assert [problem.text for problem in found] == ["a cycle: a <- b <- a"]
 
 
 @pytest.mark.parametrize("name", ["nowhere.yaml", "readme.txt"])

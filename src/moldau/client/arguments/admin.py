@@ -5,7 +5,7 @@ from moldau.client.arguments.common import ClientArguments
 
 class AdminArguments(ClientArguments, total=False):
     bootstrap_controllers: str | list[str] | tuple[str, ...] | None
-    """`bootstrap.controllers`: Controllers to ask instead of brokers, as host:port. It has no
+    """`bootstrap.controllers`: Controllers to contact instead of brokers, as host:port. It has no
     effect in this client.
     """
 
@@ -15,21 +15,19 @@ class AdminArguments(ClientArguments, total=False):
     """
 
     default_api_timeout_ms: int | None
-    """`default.api.timeout.ms`: How long a call may take, all its attempts included. Default:
-    60000.
-    """
+    """`default.api.timeout.ms`: How long a call may take, including all retries. Default: 60000."""
 
     enable_metrics_push: bool | None
-    """`enable.metrics.push`: Whether a broker that asks for this client's metrics gets them. It has
-    no effect in this client. Default: false.
+    """`enable.metrics.push`: Whether this client pushes its metrics to brokers that request them.
+    It has no effect in this client. Default: false.
     """
 
     receive_buffer_bytes: int | None
-    """`receive.buffer.bytes`: The socket's receive buffer; -1 leaves it to the system, which is
-    what happens. It has no effect in this client. Default: 65536.
+    """`receive.buffer.bytes`: The socket's receive buffer. Has no effect: the system chooses it, as
+    with -1. It has no effect in this client. Default: 65536.
     """
 
     retries: int | None
-    """`retries`: How often a request is sent again; default.api.timeout.ms is the better bound.
+    """`retries`: How often a request is retried; default.api.timeout.ms is the better limit.
     Default: 2147483647.
     """

@@ -5,31 +5,31 @@ from typing import Any, Literal, TypedDict
 
 class ClientArguments(TypedDict, total=False):
     client_dns_lookup: Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"] | None
-    """`client.dns.lookup`: What a name with several addresses means: all are tried, or each is a
-    broker of its own. It has no effect in this client. Default: use_all_dns_ips.
+    """`client.dns.lookup`: How a name with several addresses is used: try all of them, or treat
+    each as a separate broker. It has no effect in this client. Default: use_all_dns_ips.
     """
 
     client_id: str | None
-    """`client.id`: The name that brokers show for this client."""
+    """`client.id`: The name of this client in the logs and metrics of brokers."""
 
     config_providers: str | list[str] | tuple[str, ...] | None
-    """`config.providers`: Classes that fill in values from elsewhere; Python code can do that
+    """`config.providers`: Classes that provide values from other places; Python code can do that
     itself. It has no effect in this client.
     """
 
     metadata_max_age_ms: int | None
-    """`metadata.max.age.ms`: How often leaders and partitions are asked for again though nothing is
-    wrong. Default: 300000.
+    """`metadata.max.age.ms`: How often leaders and partitions are refreshed without an error.
+    Default: 300000.
     """
 
     metadata_recovery_rebootstrap_trigger_ms: int | None
     """`metadata.recovery.rebootstrap.trigger.ms`: A client that got no metadata for this long
-    begins again with bootstrap.servers. Default: 300000.
+    starts over with bootstrap.servers. Default: 300000.
     """
 
     metadata_recovery_strategy: Literal["REBOOTSTRAP", "rebootstrap", "NONE", "none"] | None
-    """`metadata.recovery.strategy`: What happens when no known broker is there any more: begin
-    again with bootstrap.servers, or keep trying. Default: rebootstrap.
+    """`metadata.recovery.strategy`: What happens when no known broker can be reached: start over
+    with bootstrap.servers, or keep trying. Default: rebootstrap.
     """
 
     metric_reporters: str | list[str] | tuple[str, ...] | None
@@ -43,8 +43,8 @@ class ClientArguments(TypedDict, total=False):
     """
 
     metrics_recording_level: Literal["INFO", "DEBUG", "TRACE"] | None
-    """`metrics.recording.level`: How much is measured. It has no effect in this client. Default:
-    INFO.
+    """`metrics.recording.level`: The level of detail of metrics. It has no effect in this client.
+    Default: INFO.
     """
 
     metrics_sample_window_ms: int | None
@@ -53,29 +53,28 @@ class ClientArguments(TypedDict, total=False):
     """
 
     reconnect_backoff_max_ms: int | None
-    """`reconnect.backoff.max.ms`: How far that pause grows while connections keep failing; a fifth
-    is left to chance. Default: 1000.
+    """`reconnect.backoff.max.ms`: The maximum of that pause, which grows while connections keep
+    failing; a fifth of it is random. Default: 1000.
     """
 
     reconnect_backoff_ms: int | None
-    """`reconnect.backoff.ms`: The first pause before a broker is connected to again. Default: 50.
+    """`reconnect.backoff.ms`: The first pause before a client reconnects to a broker. Default: 50.
     """
 
     request_timeout_ms: int | None
-    """`request.timeout.ms`: How long a broker may take to answer. Default: 30000."""
+    """`request.timeout.ms`: How long a broker may take to respond. Default: 30000."""
 
     retry_backoff_max_ms: int | None
-    """`retry.backoff.max.ms`: How far that pause grows while the request keeps failing; a fifth is
-    left to chance. Default: 1000.
+    """`retry.backoff.max.ms`: The maximum of that pause, which grows while the request keeps
+    failing; a fifth of it is random. Default: 1000.
     """
 
     retry_backoff_ms: int | None
-    """`retry.backoff.ms`: The first pause before a request that failed is sent again. Default: 100.
-    """
+    """`retry.backoff.ms`: The first pause before a failed request is retried. Default: 100."""
 
     sasl_client_callback_handler_class: Any
-    """`sasl.client.callback.handler.class`: The class that answers what a mechanism asks when this
-    node is the client. It has no effect in this client.
+    """`sasl.client.callback.handler.class`: The callback handler of a mechanism when this node is
+    the client. It has no effect in this client.
     """
 
     sasl_jaas_config: str | None
@@ -109,8 +108,8 @@ class ClientArguments(TypedDict, total=False):
     """
 
     sasl_login_callback_handler_class: Any
-    """`sasl.login.callback.handler.class`: The class that answers what a login asks. It has no
-    effect in this client.
+    """`sasl.login.callback.handler.class`: The callback handler of the login. It has no effect in
+    this client.
     """
 
     sasl_login_class: Any
@@ -122,13 +121,13 @@ class ClientArguments(TypedDict, total=False):
     """
 
     sasl_login_read_timeout_ms: int | None
-    """`sasl.login.read.timeout.ms`: How long an answer of the identity provider may take. It has no
-    effect in this client.
+    """`sasl.login.read.timeout.ms`: How long a response of the identity provider may take. It has
+    no effect in this client.
     """
 
     sasl_login_refresh_buffer_seconds: int | None
-    """`sasl.login.refresh.buffer.seconds`: How long before its end a credential is renewed at the
-    latest. It has no effect in this client. Default: 300.
+    """`sasl.login.refresh.buffer.seconds`: How long before its expiry a credential is renewed at
+    the latest. It has no effect in this client. Default: 300.
     """
 
     sasl_login_refresh_min_period_seconds: int | None
@@ -171,7 +170,7 @@ class ClientArguments(TypedDict, total=False):
     """
 
     sasl_oauthbearer_assertion_claim_exp_seconds: int | None
-    """`sasl.oauthbearer.assertion.claim.exp.seconds`: How long an assertion is good. It has no
+    """`sasl.oauthbearer.assertion.claim.exp.seconds`: How long an assertion is valid. It has no
     effect in this client. Default: 300.
     """
 
@@ -181,13 +180,13 @@ class ClientArguments(TypedDict, total=False):
     """
 
     sasl_oauthbearer_assertion_claim_jti_include: bool | None
-    """`sasl.oauthbearer.assertion.claim.jti.include`: Whether each assertion has an id of its own.
-    It has no effect in this client. Default: false.
+    """`sasl.oauthbearer.assertion.claim.jti.include`: Whether each assertion has a unique id. It
+    has no effect in this client. Default: false.
     """
 
     sasl_oauthbearer_assertion_claim_nbf_seconds: int | None
-    """`sasl.oauthbearer.assertion.claim.nbf.seconds`: How long before now an assertion is good
-    already. It has no effect in this client. Default: 60.
+    """`sasl.oauthbearer.assertion.claim.nbf.seconds`: How long before now an assertion is already
+    valid. It has no effect in this client. Default: 60.
     """
 
     sasl_oauthbearer_assertion_claim_sub: str | None
@@ -231,7 +230,7 @@ class ClientArguments(TypedDict, total=False):
     """
 
     sasl_oauthbearer_expected_audience: str | list[str] | tuple[str, ...] | None
-    """`sasl.oauthbearer.expected.audience`: The audiences of which a token must have one. It has no
+    """`sasl.oauthbearer.expected.audience`: A token must have one of these audiences. It has no
     effect in this client.
     """
 
@@ -241,8 +240,8 @@ class ClientArguments(TypedDict, total=False):
     """
 
     sasl_oauthbearer_header_urlencode: bool | None
-    """`sasl.oauthbearer.header.urlencode`: Whether id and secret are encoded as in a URL when a
-    token is asked for. It has no effect in this client. Default: false.
+    """`sasl.oauthbearer.header.urlencode`: Whether id and secret are URL-encoded in the request for
+    a token. It has no effect in this client. Default: false.
     """
 
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int | None
@@ -276,7 +275,7 @@ class ClientArguments(TypedDict, total=False):
     """
 
     sasl_oauthbearer_scope: str | None
-    """`sasl.oauthbearer.scope`: The scope that is asked for. It has no effect in this client."""
+    """`sasl.oauthbearer.scope`: The requested scope. It has no effect in this client."""
 
     sasl_oauthbearer_scope_claim_name: str | None
     """`sasl.oauthbearer.scope.claim.name`: The name of the claim that holds the scope. It has no
@@ -289,7 +288,7 @@ class ClientArguments(TypedDict, total=False):
     """
 
     sasl_oauthbearer_token_endpoint_url: str | None
-    """`sasl.oauthbearer.token.endpoint.url`: Where tokens are got: a URL or a file. It has no
+    """`sasl.oauthbearer.token.endpoint.url`: Where tokens are requested: a URL or a file. It has no
     effect in this client.
     """
 
@@ -297,8 +296,8 @@ class ClientArguments(TypedDict, total=False):
     """`sasl.password`: The password of sasl.username."""
 
     sasl_username: str | None
-    """`sasl.username`: The user of PLAIN and SCRAM; stands for sasl.jaas.config, which Kafka's own
-    clients need.
+    """`sasl.username`: The user for PLAIN and SCRAM; replaces sasl.jaas.config of Kafka's own
+    clients.
     """
 
     security_protocol: (
@@ -314,8 +313,8 @@ class ClientArguments(TypedDict, total=False):
         ]
         | None
     )
-    """`security.protocol`: How brokers are spoken to: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
-    Default: PLAINTEXT.
+    """`security.protocol`: The security protocol of connections to brokers: PLAINTEXT, SSL,
+    SASL_PLAINTEXT or SASL_SSL. Default: PLAINTEXT.
     """
 
     security_providers: str | None
@@ -324,22 +323,22 @@ class ClientArguments(TypedDict, total=False):
     """
 
     send_buffer_bytes: int | None
-    """`send.buffer.bytes`: The socket's send buffer; -1 leaves it to the system, which is what
-    happens. It has no effect in this client. Default: 131072.
+    """`send.buffer.bytes`: The socket's send buffer. Has no effect: the system chooses it, as with
+    -1. It has no effect in this client. Default: 131072.
     """
 
     socket_connection_setup_timeout_max_ms: int | None
-    """`socket.connection.setup.timeout.max.ms`: How far that time grows while connections to a
-    broker keep failing. Default: 30000.
+    """`socket.connection.setup.timeout.max.ms`: The maximum of that time, which grows while
+    connections to a broker keep failing. Default: 30000.
     """
 
     socket_connection_setup_timeout_ms: int | None
-    """`socket.connection.setup.timeout.ms`: How long a connection may take to be made, TLS
-    included. Default: 10000.
+    """`socket.connection.setup.timeout.ms`: How long a connection attempt may take, including TLS.
+    Default: 10000.
     """
 
     ssl_ca_location: str | None
-    """`ssl.ca.location`: A PEM file of the certificates to trust; without any, those that this
+    """`ssl.ca.location`: A PEM file of the certificates to trust; by default those that this
     machine trusts.
     """
 
@@ -350,11 +349,11 @@ class ClientArguments(TypedDict, total=False):
     """`ssl.cipher.suites`: The cipher suites; empty allows what the TLS library allows."""
 
     ssl_enabled_protocols: str | list[str] | tuple[str, ...] | None
-    """`ssl.enabled.protocols`: The TLS versions that are spoken. Default: TLSv1.2,TLSv1.3."""
+    """`ssl.enabled.protocols`: The enabled TLS versions. Default: TLSv1.2,TLSv1.3."""
 
     ssl_endpoint_identification_algorithm: str | None
-    """`ssl.endpoint.identification.algorithm`: How the name of a server is checked against its
-    certificate; empty does not check. Default: https.
+    """`ssl.endpoint.identification.algorithm`: How the name of a server is verified against its
+    certificate; empty disables the check. Default: https.
     """
 
     ssl_engine_factory_class: Any
@@ -389,12 +388,12 @@ class ClientArguments(TypedDict, total=False):
     """`ssl.keystore.type`: The format of that file: JKS, PKCS12 or PEM. Default: JKS."""
 
     ssl_protocol: str | None
-    """`ssl.protocol`: The newest TLS version to speak. It has no effect in this client. Default:
+    """`ssl.protocol`: The newest TLS version to use. It has no effect in this client. Default:
     TLSv1.3.
     """
 
     ssl_provider: str | None
-    """`ssl.provider`: The library that speaks TLS. It has no effect in this client."""
+    """`ssl.provider`: The library that provides TLS. It has no effect in this client."""
 
     ssl_secure_random_implementation: str | None
     """`ssl.secure.random.implementation`: Where random numbers for TLS come from. It has no effect
@@ -402,8 +401,8 @@ class ClientArguments(TypedDict, total=False):
     """
 
     ssl_trustmanager_algorithm: str | None
-    """`ssl.trustmanager.algorithm`: The algorithm that decides whom to trust. It has no effect in
-    this client. Default: PKIX.
+    """`ssl.trustmanager.algorithm`: The algorithm that decides which certificates to trust. It has
+    no effect in this client. Default: PKIX.
     """
 
     ssl_truststore_certificates: str | None

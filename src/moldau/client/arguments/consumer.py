@@ -7,23 +7,25 @@ from moldau.client.arguments.common import ClientArguments
 
 class ConsumerArguments(ClientArguments, total=False):
     allow_auto_create_topics: bool | None
-    """`allow.auto.create.topics`: Whether a broker may make a topic that is subscribed to and
-    missing. Default: true.
+    """`allow.auto.create.topics`: Whether a broker may create a subscribed topic that does not
+    exist. Default: true.
     """
 
     auto_commit_interval_ms: int | None
-    """`auto.commit.interval.ms`: How often positions are committed by themselves. Default: 5000."""
+    """`auto.commit.interval.ms`: How often positions are committed automatically. Default: 5000."""
 
     auto_offset_reset: str | None
-    """`auto.offset.reset`: Where to begin without a committed offset: latest, earliest,
-    by_duration:P… before now, or none, which is an error. Default: latest.
+    """`auto.offset.reset`: Where to start without a committed offset: latest, earliest,
+    by_duration:P… before now, or none, which raises an error. Default: latest.
     """
 
     check_crcs: bool | None
-    """`check.crcs`: Whether the checksum of every batch is checked. Default: true."""
+    """`check.crcs`: Whether the checksum of every batch is verified. Default: true."""
 
     client_rack: str | None
-    """`client.rack`: Where this client is; a replica there is read from if the brokers allow it."""
+    """`client.rack`: The rack of this client. It reads from a replica in its rack if the brokers
+    allow it.
+    """
 
     connections_max_idle_ms: int | None
     """`connections.max.idle.ms`: A connection that was not used for this long is closed. Default:
@@ -31,43 +33,42 @@ class ConsumerArguments(ClientArguments, total=False):
     """
 
     default_api_timeout_ms: int | None
-    """`default.api.timeout.ms`: How long a call may take, all its attempts included. Default:
-    60000.
-    """
+    """`default.api.timeout.ms`: How long a call may take, including all retries. Default: 60000."""
 
     enable_auto_commit: bool | None
-    """`enable.auto.commit`: Whether positions are committed by themselves. Default: true."""
+    """`enable.auto.commit`: Whether positions are committed automatically. Default: true."""
 
     enable_metrics_push: bool | None
-    """`enable.metrics.push`: Whether a broker that asks for this client's metrics gets them. It has
-    no effect in this client. Default: true.
+    """`enable.metrics.push`: Whether this client pushes its metrics to brokers that request them.
+    It has no effect in this client. Default: true.
     """
 
     exclude_internal_topics: bool | None
-    """`exclude.internal.topics`: Whether a subscribed pattern leaves out Kafka's own topics.
+    """`exclude.internal.topics`: Whether a subscribed pattern excludes Kafka's internal topics.
     Default: true.
     """
 
     fetch_max_bytes: int | None
-    """`fetch.max.bytes`: How much a broker should answer at a time, in bytes. Default: 52428800."""
+    """`fetch.max.bytes`: The largest response to a fetch, in bytes. Default: 52428800."""
 
     fetch_max_wait_ms: int | None
     """`fetch.max.wait.ms`: How long a broker waits for fetch.min.bytes. Default: 500."""
 
     fetch_min_bytes: int | None
-    """`fetch.min.bytes`: How much a broker should wait for before it answers, in bytes. Default: 1.
-    """
+    """`fetch.min.bytes`: How many bytes a broker waits for before it responds. Default: 1."""
 
     group_id: str | None
-    """`group.id`: The group to be a member of."""
+    """`group.id`: The group that the consumer joins."""
 
     group_instance_id: str | None
-    """`group.instance.id`: Makes a static member: one that comes back under this name gets its
-    partitions back.
+    """`group.instance.id`: Makes the consumer a static member: after a restart with the same name
+    it gets its partitions back.
     """
 
     group_protocol: Literal["CONSUMER", "consumer", "CLASSIC", "classic"] | None
-    """`group.protocol`: How the group works: classic, or consumer (KIP-848). Default: classic."""
+    """`group.protocol`: The protocol of the group: classic, or consumer (KIP-848). Default:
+    classic.
+    """
 
     group_remote_assignor: str | None
     """`group.remote.assignor`: The broker's assignor to use with group.protocol=consumer. It has no
@@ -75,16 +76,18 @@ class ConsumerArguments(ClientArguments, total=False):
     """
 
     heartbeat_interval_ms: int | None
-    """`heartbeat.interval.ms`: How often the coordinator hears of this member. Default: 3000."""
+    """`heartbeat.interval.ms`: How often this member sends heartbeats to the coordinator. Default:
+    3000.
+    """
 
     interceptor_classes: str | list[Any] | tuple[Any, ...] | None
-    """`interceptor.classes`: Objects that see records before poll gives them, and what is
-    committed.
+    """`interceptor.classes`: Objects that see records before poll returns them, and committed
+    offsets.
     """
 
     internal_throw_on_fetch_stable_offset_unsupported: bool | None
-    """`internal.throw.on.fetch.stable.offset.unsupported`: Whether a broker that can not wait for
-    open transactions' offsets is an error. It has no effect in this client. Default: false.
+    """`internal.throw.on.fetch.stable.offset.unsupported`: Whether a broker that cannot wait for
+    offsets of open transactions is an error. It has no effect in this client. Default: false.
     """
 
     isolation_level: Literal["read_committed", "read_uncommitted"] | None
@@ -93,13 +96,13 @@ class ConsumerArguments(ClientArguments, total=False):
     """
 
     key_deserializer: Any
-    """`key.deserializer`: What turns bytes into keys: a name or a function; without one they stay
+    """`key.deserializer`: The deserializer of keys: a name or a function; by default keys stay
     bytes.
     """
 
     max_partition_fetch_bytes: int | None
-    """`max.partition.fetch.bytes`: How much of one partition a broker should answer at a time, in
-    bytes. Default: 1048576.
+    """`max.partition.fetch.bytes`: The most bytes of one partition in a response to a fetch.
+    Default: 1048576.
     """
 
     max_poll_interval_ms: int | None
@@ -108,36 +111,36 @@ class ConsumerArguments(ClientArguments, total=False):
     """
 
     max_poll_records: int | None
-    """`max.poll.records`: How many records poll gives at most. Default: 500."""
+    """`max.poll.records`: How many records poll returns at most. Default: 500."""
 
     partition_assignment_strategy: str | list[Any] | tuple[Any, ...] | None
-    """`partition.assignment.strategy`: Assignors that this member offers, the best first: names,
+    """`partition.assignment.strategy`: Assignors that this member supports, best first: names,
     Kafka's classes, or own ones. Default: range,cooperative-sticky.
     """
 
     receive_buffer_bytes: int | None
-    """`receive.buffer.bytes`: The socket's receive buffer; -1 leaves it to the system, which is
-    what happens. It has no effect in this client. Default: 65536.
+    """`receive.buffer.bytes`: The socket's receive buffer. Has no effect: the system chooses it, as
+    with -1. It has no effect in this client. Default: 65536.
     """
 
     session_timeout_ms: int | None
-    """`session.timeout.ms`: A member that the coordinator does not hear of for this long is
-    removed. Default: 45000.
+    """`session.timeout.ms`: A member that sends no heartbeat for this long is removed. Default:
+    45000.
     """
 
     share_acknowledgement_mode: Literal["implicit", "explicit"] | None
-    """`share.acknowledgement.mode`: Whether a share group's records count as done with the next
-    poll. It has no effect in this client. Default: implicit.
+    """`share.acknowledgement.mode`: Whether a share group's records are acknowledged by the next
+    poll or explicitly. It has no effect in this client. Default: implicit.
     """
 
     share_acquire_mode: (
         Literal["BATCH_OPTIMIZED", "batch_optimized", "RECORD_LIMIT", "record_limit"] | None
     )
-    """`share.acquire.mode`: Whether a share group's records come in whole batches. It has no effect
-    in this client. Default: BATCH_OPTIMIZED.
+    """`share.acquire.mode`: Whether a share group's records are returned in whole batches. It has
+    no effect in this client. Default: BATCH_OPTIMIZED.
     """
 
     value_deserializer: Any
-    """`value.deserializer`: What turns bytes into values: a name or a function; without one they
+    """`value.deserializer`: The deserializer of values: a name or a function; by default values
     stay bytes.
     """

@@ -7,32 +7,31 @@ from moldau.client.arguments.common import ClientArguments
 
 class ProducerArguments(ClientArguments, total=False):
     acks: Literal["all", "-1", "0", "1", -1, 0, 1] | None
-    """`acks`: Replicas that must acknowledge a record: all that are in sync (all or -1), the leader
+    """`acks`: Replicas that must acknowledge a record: all in-sync replicas (all or -1), the leader
     (1), none (0). Default: all.
     """
 
     batch_size: int | None
-    """`batch.size`: When a batch of records for one partition is large enough to be sent at once,
-    in bytes. One that has to wait for its turn may grow further. 0: every record goes alone.
-    Default: 16384.
+    """`batch.size`: The size in bytes at which a batch of records for one partition is sent at
+    once. A batch that has to wait may grow further. 0 sends every record alone. Default: 16384.
     """
 
     buffer_memory: int | None
-    """`buffer.memory`: How many bytes may wait to be sent; then send waits for room, up to
+    """`buffer.memory`: How many bytes may wait to be sent; at the limit send waits for up to
     max.block.ms. Default: 33554432.
     """
 
     compression_gzip_level: int | None
-    """`compression.gzip.level`: How hard gzip tries. Default: -1."""
+    """`compression.gzip.level`: The compression level of gzip. Default: -1."""
 
     compression_lz4_level: int | None
-    """`compression.lz4.level`: How hard lz4 tries. Default: 9."""
+    """`compression.lz4.level`: The compression level of lz4. Default: 9."""
 
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] | None
     """`compression.type`: How batches are compressed. Default: none."""
 
     compression_zstd_level: int | None
-    """`compression.zstd.level`: How hard zstd tries. Default: 3."""
+    """`compression.zstd.level`: The compression level of zstd. Default: 3."""
 
     connections_max_idle_ms: int | None
     """`connections.max.idle.ms`: A connection that was not used for this long is closed. Default:
@@ -40,80 +39,82 @@ class ProducerArguments(ClientArguments, total=False):
     """
 
     delivery_timeout_ms: int | None
-    """`delivery.timeout.ms`: How long a record may take from send to its outcome, linger and all
-    attempts included. Default: 120000.
+    """`delivery.timeout.ms`: How long a record may take from send to its outcome, including linger
+    and all retries. Default: 120000.
     """
 
     enable_idempotence: bool | None
-    """`enable.idempotence`: Whether brokers drop what a repeated request would double. Default:
+    """`enable.idempotence`: Whether brokers drop the duplicates of a retried request. Default:
     true.
     """
 
     enable_metrics_push: bool | None
-    """`enable.metrics.push`: Whether a broker that asks for this client's metrics gets them. It has
-    no effect in this client. Default: true.
+    """`enable.metrics.push`: Whether this client pushes its metrics to brokers that request them.
+    It has no effect in this client. Default: true.
     """
 
     interceptor_classes: str | list[Any] | tuple[Any, ...] | None
     """`interceptor.classes`: Objects that see every record before it is sent, and its outcome."""
 
     key_serializer: Any
-    """`key.serializer`: What turns keys into bytes: a name or a function; bytes need none."""
+    """`key.serializer`: The serializer of keys: a name or a function; bytes need none."""
 
     linger_ms: int | None
     """`linger.ms`: How long a batch waits for more records. Default: 5."""
 
     max_block_ms: int | None
-    """`max.block.ms`: How long send may wait for room and for the topic's partitions. Default:
+    """`max.block.ms`: How long send may wait for memory and for the topic's metadata. Default:
     60000.
     """
 
     max_in_flight_requests_per_connection: int | None
-    """`max.in.flight.requests.per.connection`: How many requests may wait for a broker's answer at
-    a time. Default: 5.
+    """`max.in.flight.requests.per.connection`: How many requests to a broker may be in flight.
+    Default: 5.
     """
 
     max_request_size: int | None
-    """`max.request.size`: How large a request, and a record, may be, in bytes before compression.
+    """`max.request.size`: The largest request, and the largest record, in bytes before compression.
     Default: 1048576.
     """
 
     metadata_max_idle_ms: int | None
-    """`metadata.max.idle.ms`: A topic that nothing was sent to for this long is not asked about any
-    more. It has no effect in this client. Default: 300000.
+    """`metadata.max.idle.ms`: The metadata of a topic is dropped if nothing was sent to it for this
+    long. It has no effect in this client. Default: 300000.
     """
 
     partitioner_adaptive_partitioning_enable: bool | None
-    """`partitioner.adaptive.partitioning.enable`: Whether records without a key go more often to
-    partitions whose brokers are quicker. Default: true.
+    """`partitioner.adaptive.partitioning.enable`: Whether more records without a key go to
+    partitions of faster brokers. Default: true.
     """
 
     partitioner_availability_timeout_ms: int | None
-    """`partitioner.availability.timeout.ms`: A broker that took nothing for this long gets no
-    records without a key; 0 does not look. Default: 0.
+    """`partitioner.availability.timeout.ms`: A broker that accepted nothing for this long gets no
+    records without a key; 0 disables the check. Default: 0.
     """
 
     partitioner_class: Any
-    """`partitioner.class`: What chooses partitions: a name or a function; by default murmur2 of the
-    key, and one partition after the other for records without.
+    """`partitioner.class`: The partitioner: a name or a function; by default murmur2 of the key,
+    and sticky turns for records without a key.
     """
 
     partitioner_ignore_keys: bool | None
-    """`partitioner.ignore.keys`: Whether keys say nothing about partitions. Default: false."""
+    """`partitioner.ignore.keys`: Whether keys are ignored when partitions are chosen. Default:
+    false.
+    """
 
     receive_buffer_bytes: int | None
-    """`receive.buffer.bytes`: The socket's receive buffer; -1 leaves it to the system, which is
-    what happens. It has no effect in this client. Default: 32768.
+    """`receive.buffer.bytes`: The socket's receive buffer. Has no effect: the system chooses it, as
+    with -1. It has no effect in this client. Default: 32768.
     """
 
     retries: int | None
-    """`retries`: How often a batch is sent again; delivery.timeout.ms is the better bound. Default:
+    """`retries`: How often a batch is retried; delivery.timeout.ms is the better limit. Default:
     2147483647.
     """
 
     transaction_timeout_ms: int | None
-    """`transaction.timeout.ms`: The coordinator aborts a transaction that is open for longer.
-    Default: 60000.
+    """`transaction.timeout.ms`: The coordinator aborts a transaction that is open for longer than
+    this. Default: 60000.
     """
 
     transaction_two_phase_commit_enable: bool | None
@@ -122,9 +123,9 @@ class ProducerArguments(ClientArguments, total=False):
     """
 
     transactional_id: str | None
-    """`transactional.id`: The name under which transactions go on after a restart; it makes a
+    """`transactional.id`: The name under which a producer continues after a restart; it makes the
     producer transactional.
     """
 
     value_serializer: Any
-    """`value.serializer`: What turns values into bytes: a name or a function; bytes need none."""
+    """`value.serializer`: The serializer of values: a name or a function; bytes need none."""

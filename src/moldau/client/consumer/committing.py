@@ -161,7 +161,7 @@ class Committing:
             return
         if self.auto.due_ms != float("inf"):
             self.auto.sent(self._cluster.clock.mono_ms())
-        changed = self.auto.news(self._positions.consumed())
+        changed = self.auto.changed(self._positions.consumed())
         if changed:
             _ = self._tasks.start(self._commit_quietly(changed), "automatic commit")
 
@@ -181,7 +181,7 @@ class Committing:
             return
         consumed = self._positions.consumed()
         wanted = {one: at for one, at in consumed.items() if one in set(partitions)}
-        changed = self.auto.news(wanted)
+        changed = self.auto.changed(wanted)
         if not changed:
             return
         try:

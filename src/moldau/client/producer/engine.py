@@ -275,7 +275,7 @@ class ProducerEngine:
         self, answer: PartitionAnswer, whole: ProduceResponse | MoldauError | None
     ) -> None:
         outgoing = answer.outgoing
-        verdict = self.sending.judge(
+        verdict = self.sending.classify(
             outgoing, answer.code, self._clock.mono_ms(), self._rng.random()
         )
         match verdict:
@@ -294,7 +294,7 @@ class ProducerEngine:
             case Verdict.IGNORED:
                 pass
         if answer.code in REFRESH_METADATA:
-            partition = outgoing.line.partition
+            partition = outgoing.queue.partition
             if not self.cluster.known.take_leader(
                 partition, answer.leader, answer.leader_epoch, endpoints_of(whole)
             ):
@@ -391,7 +391,7 @@ class ProducerEngine:
         batches = [
             outgoing.batch
             for line in self.sending.active
-            for outgoing in [*line.under_way, *line.again, *line.waiting]
+            for outgoing in [*line.in_flight, *line.again, *line.waiting]
         ]
         self._hurries += 1
         self.sending.is_hurried = True
@@ -419,7 +419,7 @@ class ProducerEngine:
         error = KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed before")
         self.drop_unsent(error)
         for line in list(self.sending.active):
-            for outgoing in list(line.under_way):
+            for outgoing in list(line.in_flight):
                 self._finish(outgoing.batch, Failed(error))
         for timer in (self._timer, self._sweep):
             if timer is not None:

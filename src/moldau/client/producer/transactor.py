@@ -8,7 +8,7 @@ from moldau.client.consumer.arguments import offsets_of
 from moldau.client.errors import ClientError, ClientTimeoutError, check
 from moldau.client.producer.engine import ProducerEngine
 from moldau.core.consumer.positions import OffsetAndMetadata
-from moldau.core.producer.partition_queue import NOBODY, ProducerIdentity
+from moldau.core.producer.partition_queue import NO_PRODUCER, ProducerIdentity
 from moldau.core.producer.transaction_states import TRANSACTION_VERSION_FEATURE, Phase, Transactions
 from moldau.net.request_channel import ChannelError
 from moldau.protocol.enums import CoordinatorType
@@ -104,7 +104,7 @@ class Transactor:
             if self.state.error is not None:
                 raise self.state.error
             raise ClientError("transactions are initialized already")
-        identity = await self._patient(lambda: self._ask_identity(NOBODY), "init_transactions")
+        identity = await self._patient(lambda: self._ask_identity(NO_PRODUCER), "init_transactions")
         self._engine.sending.identified(identity)
         self.state.initialized(is_second_protocol=await self._second_protocol())
 

@@ -1,1 +1,1 @@
-"""The broker's settings by theme. `config/broker.py` puts them together."""
+"""Declarations of the broker's settings by theme. `config/broker.py` combines them."""

@@ -13,7 +13,7 @@ class CleanerSettings(SettingGroup):
         "log.cleaner.backoff.ms",
         LONG,
         15_000,
-        "How long the cleaner rests when no log needs compaction.",
+        "How long the cleaner sleeps when no log needs compaction.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -30,8 +30,8 @@ class CleanerSettings(SettingGroup):
         "log.cleaner.delete.retention.ms",
         LONG,
         DAY_MS,
-        "How long tombstones and transaction markers stay in a compacted topic that does not "
-        "say itself.",
+        "How long tombstones and transaction markers stay in compacted topics without a value of "
+        "their own.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -40,7 +40,7 @@ class CleanerSettings(SettingGroup):
         "log.cleaner.enable",
         BOOLEAN,
         True,
-        "Whether logs are compacted at all. Without it compacted topics, also the internal "
+        "Whether logs are compacted at all. Without it compacted topics, including the internal "
         "ones, only grow.",
         has_effect=True,
     )
@@ -65,7 +65,7 @@ class CleanerSettings(SettingGroup):
         "log.cleaner.io.max.bytes.per.second",
         DOUBLE,
         sys.float_info.max,
-        "How fast the cleaner reads and writes at most.",
+        "The most bytes per second that the cleaner reads and writes.",
         mode=CLUSTER_WIDE,
         has_effect=True,
     )
@@ -73,7 +73,7 @@ class CleanerSettings(SettingGroup):
         "log.cleaner.max.compaction.lag.ms",
         LONG,
         INT64_MAX,
-        "How long a record stays uncompacted at most, for topics that do not say themselves.",
+        "How long a record stays uncompacted at most, for topics without a value of their own.",
         check=at_least(1),
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -82,8 +82,8 @@ class CleanerSettings(SettingGroup):
         "log.cleaner.min.cleanable.ratio",
         DOUBLE,
         0.5,
-        "The share of uncleaned bytes from which a log is compacted, for topics that do not "
-        "say themselves.",
+        "The share of uncleaned bytes at which a log is compacted, for topics without a value of "
+        "their own.",
         check=between(0, 1),
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -92,7 +92,7 @@ class CleanerSettings(SettingGroup):
         "log.cleaner.min.compaction.lag.ms",
         LONG,
         0,
-        "How long a record stays uncompacted at least, for topics that do not say themselves.",
+        "How long a record stays uncompacted at least, for topics without a value of their own.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
         has_effect=True,

@@ -11,7 +11,7 @@ class GroupSettings(SettingGroup):
         "group.consumer.assignment.interval.ms",
         INT,
         1_000,
-        "How long a consumer group waits between two new assignments.",
+        "The minimum time between two assignments of a consumer group.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
     )
@@ -34,21 +34,21 @@ class GroupSettings(SettingGroup):
         "group.consumer.max.assignment.interval.ms",
         INT,
         15_000,
-        "The longest pause between assignments that a consumer group may set for itself.",
+        "The longest pause between assignments that a consumer group may set.",
         check=at_least(0),
     )
     group_consumer_max_heartbeat_interval_ms: int = setting(
         "group.consumer.max.heartbeat.interval.ms",
         INT,
         15_000,
-        "The longest heartbeat interval that a consumer group may set for itself.",
+        "The longest heartbeat interval that a consumer group may set.",
         check=at_least(1),
     )
     group_consumer_max_session_timeout_ms: int = setting(
         "group.consumer.max.session.timeout.ms",
         INT,
         MINUTE_MS,
-        "The longest session timeout that a consumer group may set for itself.",
+        "The longest session timeout that a consumer group may set.",
         check=at_least(1),
     )
     group_consumer_max_size: int = setting(
@@ -70,28 +70,28 @@ class GroupSettings(SettingGroup):
         "group.consumer.min.assignment.interval.ms",
         INT,
         0,
-        "The shortest pause between assignments that a consumer group may set for itself.",
+        "The shortest pause between assignments that a consumer group may set.",
         check=at_least(0),
     )
     group_consumer_min_heartbeat_interval_ms: int = setting(
         "group.consumer.min.heartbeat.interval.ms",
         INT,
         5_000,
-        "The shortest heartbeat interval that a consumer group may set for itself.",
+        "The shortest heartbeat interval that a consumer group may set.",
         check=at_least(1),
     )
     group_consumer_min_session_timeout_ms: int = setting(
         "group.consumer.min.session.timeout.ms",
         INT,
         45_000,
-        "The shortest session timeout that a consumer group may set for itself.",
+        "The shortest session timeout that a consumer group may set.",
         check=at_least(1),
     )
     group_consumer_regex_refresh_interval_ms: int = setting(
         "group.consumer.regex.refresh.interval.ms",
         INT,
         10 * MINUTE_MS,
-        "How often the topics behind a subscribed pattern are looked up again.",
+        "How often the topics that match a subscribed pattern are refreshed.",
         check=at_least(10_000),
         is_internal=True,
     )
@@ -99,7 +99,7 @@ class GroupSettings(SettingGroup):
         "group.consumer.session.timeout.ms",
         INT,
         45_000,
-        "A member of a consumer group without heartbeat for this long is removed.",
+        "A member of a consumer group that sends no heartbeat for this long is removed.",
         check=at_least(1),
     )
     group_coordinator_append_linger_ms: int = setting(
@@ -115,8 +115,7 @@ class GroupSettings(SettingGroup):
         "group.coordinator.background.threads",
         INT,
         2,
-        "How many threads compute assignments. One Moldau node is one thread, so that this "
-        "changes nothing.",
+        "How many threads compute assignments. Has no effect: a Moldau node has one main thread.",
         check=at_least(1),
         importance=HIGH,
     )
@@ -132,15 +131,15 @@ class GroupSettings(SettingGroup):
         "group.coordinator.rebalance.protocols",
         LIST,
         ("classic", "consumer", "streams"),
-        "The kinds of groups that are served. classic can not be left out.",
+        "The kinds of groups that are served. classic cannot be left out.",
         check=some_of("consumer", "classic", "share", "streams"),
     )
     group_coordinator_threads: int = setting(
         "group.coordinator.threads",
         INT,
         4,
-        "How many threads run group coordinators. One Moldau node is one thread, so that this "
-        "changes nothing.",
+        "How many threads run group coordinators. Has no effect: a Moldau node has one main "
+        "thread.",
         check=at_least(1),
         importance=HIGH,
     )
@@ -155,7 +154,7 @@ class GroupSettings(SettingGroup):
         "group.max.session.timeout.ms",
         INT,
         30 * MINUTE_MS,
-        "The longest session timeout that a member of a classic group may ask for.",
+        "The longest session timeout that a member of a classic group may request.",
         has_effect=True,
     )
     group_max_size: int = setting(
@@ -170,14 +169,14 @@ class GroupSettings(SettingGroup):
         "group.min.session.timeout.ms",
         INT,
         6_000,
-        "The shortest session timeout that a member of a classic group may ask for.",
+        "The shortest session timeout that a member of a classic group may request.",
         has_effect=True,
     )
     offset_metadata_max_bytes: int = setting(
         "offset.metadata.max.bytes",
         INT,
         4 * KIB,
-        "How long the text may be that a consumer commits with an offset.",
+        "The longest metadata that a consumer may commit with an offset, in characters.",
         importance=HIGH,
         has_effect=True,
     )
@@ -202,7 +201,7 @@ class GroupSettings(SettingGroup):
         "offsets.retention.check.interval.ms",
         LONG,
         10 * MINUTE_MS,
-        "How often expired offsets are looked for.",
+        "How often expired offsets are removed.",
         check=at_least(1),
         importance=HIGH,
         has_effect=True,
@@ -228,7 +227,7 @@ class GroupSettings(SettingGroup):
         "offsets.topic.num.partitions",
         INT,
         50,
-        "How many partitions the offsets topic gets. It can not be changed later.",
+        "How many partitions the offsets topic gets. It cannot be changed later.",
         check=at_least(1),
         importance=HIGH,
         has_effect=True,

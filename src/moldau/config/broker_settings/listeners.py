@@ -11,8 +11,8 @@ class ListenerSettings(SettingGroup):
         "advertised.listeners",
         LIST,
         None,
-        "The addresses that clients and other brokers are told to connect to, as "
-        "NAME://host:port. Without it they are told the listeners.",
+        "The addresses that clients and other brokers connect to, as NAME://host:port. By default"
+        " these are the listeners.",
         check=NOT_EMPTY,
         importance=HIGH,
         has_effect=True,
@@ -21,8 +21,8 @@ class ListenerSettings(SettingGroup):
         "background.threads",
         INT,
         10,
-        "How many threads do background work. One Moldau node is one thread with helpers, so "
-        "that this changes nothing.",
+        "How many threads do background work. Has no effect: a Moldau node has one main thread "
+        "with helpers.",
         check=at_least(1),
         importance=HIGH,
         mode=CLUSTER_WIDE,
@@ -31,14 +31,14 @@ class ListenerSettings(SettingGroup):
         "connections.max.idle.ms",
         LONG,
         10 * MINUTE_MS,
-        "A connection without a request for this long is closed; a negative value keeps it.",
+        "A connection without a request for this long is closed; a negative value keeps it open.",
         has_effect=True,
     )
     early_start_listeners: tuple[str, ...] | None = setting(
         "early.start.listeners",
         LIST,
         None,
-        "Listeners that open before the authorizer is ready. Without it these are the "
+        "Listeners that open before the authorizer is ready. By default these are the "
         "controller's listeners.",
         importance=HIGH,
     )
@@ -46,7 +46,7 @@ class ListenerSettings(SettingGroup):
         "fetch.max.bytes",
         INT,
         55 * MIB,
-        "How much one fetch is answered with at most, whatever the client allows.",
+        "The largest response to one fetch, even if the client allows more.",
         check=at_least(KIB),
         has_effect=True,
     )
@@ -54,8 +54,8 @@ class ListenerSettings(SettingGroup):
         "inter.broker.listener.name",
         STRING,
         None,
-        "The listener that brokers use among each other. Without it "
-        "security.inter.broker.protocol chooses.",
+        "The listener for connections between brokers. By default security.inter.broker.protocol "
+        "selects it.",
         has_effect=True,
     )
     listener_security_protocol_map: str = setting(
@@ -82,8 +82,8 @@ class ListenerSettings(SettingGroup):
         "max.connection.creation.rate",
         INT,
         INT32_MAX,
-        "How many connections per second are taken; more have to wait. A listener may have "
-        "its own limit.",
+        "How many connections per second are accepted; more have to wait. A listener may have its"
+        " own limit.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -93,8 +93,8 @@ class ListenerSettings(SettingGroup):
         INT,
         INT32_MAX,
         "How many connections may be open; more are closed. A listener may have its own limit. "
-        "There are never more than the process has descriptors for, nor than one for each 16 KiB "
-        "of moldau.inflight.bytes.max.",
+        "The number of file descriptors is also a limit, and so is one connection for each 16 KiB"
+        " of moldau.inflight.bytes.max.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -104,7 +104,7 @@ class ListenerSettings(SettingGroup):
         INT,
         INT32_MAX,
         "How many connections one address may have open; more are closed. No address gets more "
-        "than nine tenths of what the node has room for.",
+        "than nine tenths of the node's connections.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -129,7 +129,7 @@ class ListenerSettings(SettingGroup):
         "max.request.partition.size.limit",
         INT,
         2_000,
-        "How many partitions one answer describes at most; clients ask again for the rest.",
+        "How many partitions one response describes at most; clients request the rest again.",
         check=at_least(1),
         has_effect=True,
     )
@@ -137,8 +137,7 @@ class ListenerSettings(SettingGroup):
         "num.io.threads",
         INT,
         8,
-        "How many threads work on requests. One Moldau node is one thread, so that this "
-        "changes nothing.",
+        "How many threads process requests. Has no effect: a Moldau node has one main thread.",
         check=at_least(1),
         importance=HIGH,
         mode=CLUSTER_WIDE,
@@ -147,8 +146,8 @@ class ListenerSettings(SettingGroup):
         "num.network.threads",
         INT,
         3,
-        "How many threads move bytes for each listener. One Moldau node is one thread, so "
-        "that this changes nothing.",
+        "How many network threads each listener has. Has no effect: a Moldau node has one main "
+        "thread.",
         check=at_least(1),
         importance=HIGH,
         mode=CLUSTER_WIDE,
@@ -164,8 +163,8 @@ class ListenerSettings(SettingGroup):
         "queued.max.requests",
         INT,
         500,
-        "How many requests may wait for a thread. One Moldau node is one thread and bounds "
-        "the bytes in flight instead.",
+        "How many requests may wait for a thread. Has no effect: a Moldau node limits the bytes "
+        "in flight instead.",
         check=at_least(1),
         importance=HIGH,
     )
@@ -173,7 +172,7 @@ class ListenerSettings(SettingGroup):
         "request.timeout.ms",
         INT,
         30_000,
-        "How long this node waits for the answer to a request that it sends.",
+        "How long this node waits for the response to a request that it sends.",
         importance=HIGH,
         has_effect=True,
     )
@@ -181,7 +180,7 @@ class ListenerSettings(SettingGroup):
         "security.inter.broker.protocol",
         STRING,
         "PLAINTEXT",
-        "The security protocol among brokers if inter.broker.listener.name is not given.",
+        "The security protocol between brokers if inter.broker.listener.name is not set.",
         check=one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         has_effect=True,
     )
@@ -202,7 +201,7 @@ class ListenerSettings(SettingGroup):
         "socket.listen.backlog.size",
         INT,
         50,
-        "How many connections the kernel keeps that are not taken yet; 1024 unless it is given.",
+        "How many connections wait in the kernel to be accepted; 1024 by default.",
         check=at_least(1),
         has_effect=True,
     )
@@ -210,7 +209,7 @@ class ListenerSettings(SettingGroup):
         "socket.receive.buffer.bytes",
         INT,
         100 * KIB,
-        "The receive buffer of the sockets. The kernel chooses, unless it is given and not -1.",
+        "The receive buffer of the sockets. If it is not set or -1, the kernel chooses.",
         importance=HIGH,
         has_effect=True,
     )
@@ -227,7 +226,7 @@ class ListenerSettings(SettingGroup):
         "socket.send.buffer.bytes",
         INT,
         100 * KIB,
-        "The send buffer of the sockets. The kernel chooses, unless it is given and not -1.",
+        "The send buffer of the sockets. If it is not set or -1, the kernel chooses.",
         importance=HIGH,
         has_effect=True,
     )

@@ -1,4 +1,4 @@
-"""Logs on disk: what topics get that do not say themselves, and the work in the background."""
+"""Logs on disk: defaults for topics, and background work."""
 
 from moldau.config.checks import GZIP_LEVEL, NOT_EMPTY, at_least, between, each_of, one_of
 from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, PER_BROKER, SettingGroup, setting
@@ -11,7 +11,7 @@ class LogSettings(SettingGroup):
         "compression.gzip.level",
         INT,
         -1,
-        "The level for batches that are stored in gzip; -1 is the codec's own.",
+        "The compression level of batches that are stored in gzip; -1 is the codec's default.",
         check=GZIP_LEVEL,
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -20,7 +20,7 @@ class LogSettings(SettingGroup):
         "compression.lz4.level",
         INT,
         9,
-        "The level for batches that are stored in lz4.",
+        "The compression level of batches that are stored in lz4.",
         check=between(1, 17),
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -29,7 +29,7 @@ class LogSettings(SettingGroup):
         "compression.type",
         STRING,
         "producer",
-        "The codec that batches are stored in; producer keeps what the producer chose.",
+        "The codec in which batches are stored; producer keeps the producer's codec.",
         check=one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         importance=HIGH,
         mode=CLUSTER_WIDE,
@@ -39,7 +39,7 @@ class LogSettings(SettingGroup):
         "compression.zstd.level",
         INT,
         3,
-        "The level for batches that are stored in zstd.",
+        "The compression level of batches that are stored in zstd.",
         check=between(-131_072, 22),
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -48,7 +48,7 @@ class LogSettings(SettingGroup):
         "cordoned.log.dirs",
         LIST,
         (),
-        "Log directories that get no new replicas; * means all of them.",
+        "Log directories that get no new replicas; * means all.",
         mode=PER_BROKER,
         has_effect=True,
     )
@@ -56,7 +56,7 @@ class LogSettings(SettingGroup):
         "log.cleanup.policy",
         LIST,
         ("delete",),
-        "What happens to old data of topics that do not say themselves: delete removes old "
+        "The handling of old data of topics without a value of their own: delete removes old "
         "segments, compact keeps the last value of each key. Empty keeps everything.",
         check=each_of("compact", "delete"),
         mode=CLUSTER_WIDE,
@@ -66,7 +66,7 @@ class LogSettings(SettingGroup):
         "log.dir",
         LIST,
         ("/tmp/kafka-logs",),  # noqa: S108
-        "The log directory if log.dirs is not given.",
+        "The log directory if log.dirs is not set.",
         check=NOT_EMPTY,
         importance=HIGH,
         has_effect=True,
@@ -75,8 +75,8 @@ class LogSettings(SettingGroup):
         "log.dir.failure.timeout.ms",
         LONG,
         30_000,
-        "A broker that could not tell the controller of a failed log directory for this long "
-        "stops.",
+        "A broker stops if it cannot report a failed log directory to the controller for this "
+        "long.",
         check=at_least(1),
         importance=LOW,
     )
@@ -93,7 +93,7 @@ class LogSettings(SettingGroup):
         "log.flush.interval.messages",
         LONG,
         INT64_MAX,
-        "A log is synced to disk after this many records, for topics that do not say themselves.",
+        "A log is synced to disk after this many records, for topics without a value of their own.",
         check=at_least(1),
         importance=HIGH,
         mode=CLUSTER_WIDE,
@@ -103,8 +103,8 @@ class LogSettings(SettingGroup):
         "log.flush.interval.ms",
         LONG,
         None,
-        "A record is synced to disk after this time, for topics that do not say themselves. "
-        "Without it log.flush.scheduler.interval.ms counts.",
+        "A record is synced to disk after this time, for topics without a value of their own. The"
+        " default is log.flush.scheduler.interval.ms.",
         importance=HIGH,
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -113,7 +113,7 @@ class LogSettings(SettingGroup):
         "log.flush.offset.checkpoint.interval.ms",
         INT,
         MINUTE_MS,
-        "How often the recovery points are written down.",
+        "How often the recovery points are written to disk.",
         check=at_least(0),
         importance=HIGH,
         has_effect=True,
@@ -122,8 +122,8 @@ class LogSettings(SettingGroup):
         "log.flush.scheduler.interval.ms",
         LONG,
         INT64_MAX,
-        "How often the node looks for logs that have to be synced because of their age; every "
-        "second unless it is given.",
+        "How often the node looks for logs that must be synced because of their age; every second"
+        " by default.",
         importance=HIGH,
         has_effect=True,
     )
@@ -131,7 +131,7 @@ class LogSettings(SettingGroup):
         "log.flush.start.offset.checkpoint.interval.ms",
         INT,
         MINUTE_MS,
-        "How often the start offsets of the logs are written down.",
+        "How often the start offsets of the logs are written to disk.",
         check=at_least(0),
         importance=HIGH,
         has_effect=True,
@@ -140,8 +140,8 @@ class LogSettings(SettingGroup):
         "log.index.interval.bytes",
         INT,
         4 * KIB,
-        "How many bytes of log lie between two index entries, for topics that do not say "
-        "themselves.",
+        "How many bytes of log lie between two index entries, for topics without a value of their"
+        " own.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -150,8 +150,8 @@ class LogSettings(SettingGroup):
         "log.index.size.max.bytes",
         INT,
         10 * MIB,
-        "A segment whose index has reached this size is sealed, for topics that do not say "
-        "themselves.",
+        "A segment is sealed when its index reaches this size, for topics without a value of "
+        "their own.",
         check=at_least(4),
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -169,8 +169,8 @@ class LogSettings(SettingGroup):
         "log.message.timestamp.after.max.ms",
         LONG,
         HOUR_MS,
-        "How far a record's timestamp may lie ahead of the broker's clock, for topics that do "
-        "not say themselves.",
+        "How far a record's timestamp may be ahead of the broker's clock, for topics without a "
+        "value of their own.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -179,8 +179,8 @@ class LogSettings(SettingGroup):
         "log.message.timestamp.before.max.ms",
         LONG,
         INT64_MAX,
-        "How far a record's timestamp may lie behind the broker's clock, for topics that do "
-        "not say themselves.",
+        "How far a record's timestamp may be behind the broker's clock, for topics without a "
+        "value of their own.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -189,7 +189,7 @@ class LogSettings(SettingGroup):
         "log.message.timestamp.type",
         STRING,
         "CreateTime",
-        "Whose clock stamps records, for topics that do not say themselves: CreateTime is the "
+        "Whose clock stamps records, for topics without a value of their own: CreateTime is the "
         "producer's, LogAppendTime the broker's.",
         check=one_of("CreateTime", "LogAppendTime"),
         mode=CLUSTER_WIDE,
@@ -199,8 +199,8 @@ class LogSettings(SettingGroup):
         "log.preallocate",
         BOOLEAN,
         False,
-        "Whether a new segment takes its whole size on disk at once, for topics that do not "
-        "say themselves.",
+        "Whether a new segment allocates its whole size on disk at once, for topics without a "
+        "value of their own.",
         mode=CLUSTER_WIDE,
     )
     log_retention_bytes: int = setting(
@@ -208,7 +208,7 @@ class LogSettings(SettingGroup):
         LONG,
         -1,
         "The oldest segments are deleted while a partition is larger than this, for topics "
-        "that do not say themselves; -1 sets no limit.",
+        "without a value of their own; -1 sets no limit.",
         importance=HIGH,
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -217,7 +217,7 @@ class LogSettings(SettingGroup):
         "log.retention.check.interval.ms",
         LONG,
         5 * MINUTE_MS,
-        "How often segments that are too old or too many are looked for.",
+        "How often the node looks for segments that exceed the retention time or size.",
         check=at_least(1),
         has_effect=True,
     )
@@ -233,7 +233,7 @@ class LogSettings(SettingGroup):
         "log.retention.minutes",
         INT,
         None,
-        "How long records are kept if log.retention.ms is not given.",
+        "How long records are kept if log.retention.ms is not set.",
         importance=HIGH,
         has_effect=True,
     )
@@ -241,8 +241,8 @@ class LogSettings(SettingGroup):
         "log.retention.ms",
         LONG,
         None,
-        "How long records are kept, for topics that do not say themselves; -1 sets no limit. "
-        "Without it log.retention.minutes counts, then log.retention.hours.",
+        "How long records are kept, for topics without a value of their own; -1 sets no limit. If"
+        " it is not set, log.retention.minutes applies, then log.retention.hours.",
         importance=HIGH,
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -251,7 +251,7 @@ class LogSettings(SettingGroup):
         "log.roll.hours",
         INT,
         168,
-        "How old a segment becomes before it is sealed if log.roll.ms is not given.",
+        "The age at which a segment is sealed if log.roll.ms is not set.",
         check=at_least(1),
         importance=HIGH,
         has_effect=True,
@@ -260,7 +260,7 @@ class LogSettings(SettingGroup):
         "log.roll.jitter.hours",
         INT,
         0,
-        "How much random time is taken off if log.roll.jitter.ms is not given.",
+        "The random time that is subtracted from the roll time if log.roll.jitter.ms is not set.",
         check=at_least(0),
         importance=HIGH,
         has_effect=True,
@@ -269,8 +269,8 @@ class LogSettings(SettingGroup):
         "log.roll.jitter.ms",
         LONG,
         None,
-        "Random time up to this is taken off log.roll.ms, so that logs do not roll together. "
-        "Without it log.roll.jitter.hours counts.",
+        "A random time up to this is subtracted from log.roll.ms, so that logs do not roll "
+        "together. If it is not set, log.roll.jitter.hours applies.",
         importance=HIGH,
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -279,8 +279,8 @@ class LogSettings(SettingGroup):
         "log.roll.ms",
         LONG,
         None,
-        "How old a segment becomes before it is sealed, for topics that do not say "
-        "themselves. Without it log.roll.hours counts.",
+        "The age at which a segment is sealed, for topics without a value of their own. If it is "
+        "not set, log.roll.hours applies.",
         importance=HIGH,
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -289,7 +289,7 @@ class LogSettings(SettingGroup):
         "log.segment.bytes",
         INT,
         GIB,
-        "A segment that would grow past this is sealed, for topics that do not say themselves.",
+        "A segment that would grow past this is sealed, for topics without a value of their own.",
         check=at_least(MIB),
         importance=HIGH,
         mode=CLUSTER_WIDE,
@@ -299,8 +299,8 @@ class LogSettings(SettingGroup):
         "log.segment.delete.delay.ms",
         LONG,
         MINUTE_MS,
-        "How long a removed segment stays on disk as *.deleted, for topics that do not say "
-        "themselves.",
+        "How long a removed segment stays on disk as *.deleted, for topics without a value of "
+        "their own.",
         check=at_least(0),
         importance=HIGH,
         mode=CLUSTER_WIDE,
@@ -310,7 +310,7 @@ class LogSettings(SettingGroup):
         "message.max.bytes",
         INT,
         1_048_588,
-        "The largest batch that a producer may append, for topics that do not say themselves.",
+        "The largest batch that a producer may append, for topics without a value of their own.",
         check=at_least(0),
         importance=HIGH,
         mode=CLUSTER_WIDE,
@@ -320,8 +320,8 @@ class LogSettings(SettingGroup):
         "min.insync.replicas",
         INT,
         1,
-        "How many replicas must hold a record before acks=all is answered, for topics that do "
-        "not say themselves.",
+        "How many replicas must hold a record before acks=all is answered, for topics without a "
+        "value of their own.",
         check=at_least(1),
         importance=HIGH,
         mode=CLUSTER_WIDE,
@@ -331,8 +331,8 @@ class LogSettings(SettingGroup):
         "num.recovery.threads.per.data.dir",
         INT,
         2,
-        "How many threads open the logs of a directory at start and close them at the stop. One "
-        "Moldau node is one thread with helpers, so that this changes nothing.",
+        "How many threads open the logs of a directory at start and close them at stop. Has no "
+        "effect: a Moldau node has one main thread with helpers.",
         check=at_least(1),
         importance=HIGH,
         mode=CLUSTER_WIDE,

@@ -23,7 +23,7 @@ class OauthSettings(SettingGroup):
         "sasl.oauthbearer.assertion.claim.exp.seconds",
         INT,
         300,
-        "How long an assertion is good.",
+        "How long an assertion is valid.",
         check=between(0, 86_400),
         importance=LOW,
     )
@@ -37,13 +37,13 @@ class OauthSettings(SettingGroup):
         "sasl.oauthbearer.assertion.claim.jti.include",
         BOOLEAN,
         False,
-        "Whether each assertion has an id of its own.",
+        "Whether each assertion has a unique id.",
     )
     sasl_oauthbearer_assertion_claim_nbf_seconds: int = setting(
         "sasl.oauthbearer.assertion.claim.nbf.seconds",
         INT,
         60,
-        "How long before now an assertion is good already.",
+        "How long before now an assertion is already valid.",
         check=between(0, 3_600),
         importance=LOW,
     )
@@ -100,7 +100,7 @@ class OauthSettings(SettingGroup):
         "sasl.oauthbearer.expected.audience",
         LIST,
         (),
-        "The audiences of which a token must have one.",
+        "A token must have one of these audiences.",
         importance=HIGH,
     )
     sasl_oauthbearer_expected_issuer: str | None = setting(
@@ -153,7 +153,7 @@ class OauthSettings(SettingGroup):
         "sasl.oauthbearer.scope",
         STRING,
         None,
-        "The scope that is asked for.",
+        "The requested scope.",
     )
     sasl_oauthbearer_scope_claim_name: str = setting(
         "sasl.oauthbearer.scope.claim.name",
@@ -173,5 +173,5 @@ class OauthSettings(SettingGroup):
         "sasl.oauthbearer.token.endpoint.url",
         STRING,
         None,
-        "Where tokens are got: a URL or a file.",
+        "Where tokens are requested: a URL or a file.",
     )

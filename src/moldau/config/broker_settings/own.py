@@ -1,4 +1,4 @@
-"""Settings that only Moldau has. Their names begin with `moldau.`."""
+"""Moldau's own settings. Their names begin with `moldau.`."""
 
 from moldau.config.checks import NOT_EMPTY, at_least, between, one_of
 from moldau.config.schema import HIGH, LOW, SettingGroup, setting
@@ -10,8 +10,8 @@ class MoldauSettings(SettingGroup):
         "moldau.flush.policy",
         STRING,
         "group",
-        "When a record counts as written: group waits for one sync of everything of the last "
-        "milliseconds, strict syncs each batch, os leaves it to the kernel as Kafka does.",
+        "When a record counts as written: group waits for a sync that covers all appends of the "
+        "last milliseconds, strict syncs each batch, os leaves it to the kernel as Kafka does.",
         check=one_of("group", "os", "strict"),
         importance=HIGH,
         has_effect=True,
@@ -20,8 +20,8 @@ class MoldauSettings(SettingGroup):
         "moldau.flush.interval.ms",
         INT,
         2,
-        "Under load, the time from one sync of the policy group to the next: it covers what was "
-        "appended meanwhile. An append that finds no sync running is synced at once.",
+        "Under load, the time between two syncs of the policy group. An append while no sync runs"
+        " is synced at once.",
         check=at_least(0),
         has_effect=True,
     )
@@ -29,8 +29,8 @@ class MoldauSettings(SettingGroup):
         "moldau.accept.damage",
         BOOLEAN,
         False,
-        "Whether logs that lost records which were promised to be safe go on with what is left. "
-        "Otherwise they refuse all requests; the damaged files are kept aside either way.",
+        "Whether logs that lost acknowledged records continue with the remaining ones. Otherwise "
+        "they refuse all requests. The damaged files are kept in either case.",
         importance=LOW,
         has_effect=True,
     )
@@ -38,8 +38,8 @@ class MoldauSettings(SettingGroup):
         "moldau.reserve.bytes",
         LONG,
         4 * MIB,
-        "How much room a node keeps for itself in each log directory, in order to be started and "
-        "stopped when the disk is full; 0 keeps none.",
+        "How much space a node reserves in each log directory, so that it can start and stop when"
+        " the disk is full; 0 reserves none.",
         check=at_least(0),
         importance=LOW,
         has_effect=True,
@@ -56,7 +56,7 @@ class MoldauSettings(SettingGroup):
         "moldau.unread.answer.deadline.ms",
         INT,
         MINUTE_MS,
-        "A connection that does not read its answers for this long is closed.",
+        "A connection that does not read its responses for this long is closed.",
         check=at_least(1),
         has_effect=True,
     )
@@ -64,8 +64,8 @@ class MoldauSettings(SettingGroup):
         "moldau.connection.inflight.bytes.max",
         LONG,
         64 * MIB,
-        "How many bytes of requests and answers one connection may have in memory before no more "
-        "is read from it. One request is always taken.",
+        "How many bytes of requests and responses one connection may have in memory before "
+        "reading from it pauses. One request is always accepted.",
         check=at_least(64 * KIB),
         has_effect=True,
     )
@@ -73,9 +73,9 @@ class MoldauSettings(SettingGroup):
         "moldau.inflight.bytes.max",
         LONG,
         192 * MIB,
-        "Bytes that all connections may have in memory: half for frames that are being read, half "
-        "for requests that wait and answers that are not read. At the limit reading pauses, and "
-        "clients that keep others waiting are disconnected.",
+        "Bytes that all connections may have in memory: half for frames that are being read, half"
+        " for waiting requests and unread responses. At the limit reading pauses, and clients "
+        "that keep others waiting are disconnected.",
         check=at_least(MIB),
         has_effect=True,
     )
@@ -83,8 +83,8 @@ class MoldauSettings(SettingGroup):
         "moldau.metrics.host",
         STRING,
         "127.0.0.1",
-        "The address that /metrics is served on, without a password. 0.0.0.0 is every address of "
-        "the machine.",
+        "The address that serves /metrics, without a password. 0.0.0.0 is every address of the "
+        "machine.",
         check=NOT_EMPTY,
         importance=LOW,
         has_effect=True,
@@ -93,7 +93,7 @@ class MoldauSettings(SettingGroup):
         "moldau.metrics.port",
         INT,
         -1,
-        "The port that shows metrics for Prometheus at /metrics; 0 takes a free one, -1 is off.",
+        "The port that serves metrics for Prometheus at /metrics; 0 takes a free one, -1 is off.",
         check=between(-1, 65_535),
         importance=LOW,
         has_effect=True,

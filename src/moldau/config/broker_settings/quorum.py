@@ -30,15 +30,15 @@ class QuorumSettings(SettingGroup):
         "broker.heartbeat.interval.ms",
         INT,
         2_000,
-        "How often a broker tells the controller that it lives. At most half of the session "
-        "timeout makes sense.",
+        "How often a broker sends a heartbeat to the controller. It should be at most half of the"
+        " session timeout.",
         has_effect=True,
     )
     broker_id: int = setting(
         "broker.id",
         INT,
         -1,
-        "The older name of node.id. If both are given they must be equal.",
+        "The older name of node.id. If both are set they must be equal.",
         importance=HIGH,
         has_effect=True,
     )
@@ -53,7 +53,7 @@ class QuorumSettings(SettingGroup):
         "controlled.shutdown.enable",
         BOOLEAN,
         True,
-        "Whether a stopping broker first hands its partitions to other leaders.",
+        "Whether a stopping broker first moves its leaderships to other brokers.",
     )
     controller_listener_names: tuple[str, ...] = setting(
         "controller.listener.names",
@@ -70,7 +70,7 @@ class QuorumSettings(SettingGroup):
         "controller.performance.always.log.threshold.ms",
         LONG,
         2_000,
-        "A controller event that takes longer than this is logged in any case.",
+        "A controller event that takes longer than this is always logged.",
         check=at_least(0),
         is_internal=True,
     )
@@ -78,7 +78,7 @@ class QuorumSettings(SettingGroup):
         "controller.performance.sample.period.ms",
         LONG,
         MINUTE_MS,
-        "How often the controller logs how fast it is.",
+        "How often the controller logs its performance.",
         check=at_least(100),
         is_internal=True,
     )
@@ -93,14 +93,14 @@ class QuorumSettings(SettingGroup):
         "controller.quorum.auto.join.enable",
         BOOLEAN,
         False,
-        "Whether a controller makes itself a voter of its cluster's quorum.",
+        "Whether a controller automatically becomes a voter of its cluster's quorum.",
         importance=LOW,
     )
     controller_quorum_bootstrap_servers: tuple[str, ...] = setting(
         "controller.quorum.bootstrap.servers",
         LIST,
         (),
-        "Controllers to ask first for the quorum, as host:port.",
+        "Controllers to contact first to find the quorum, as host:port.",
         check=SERVERS,
         importance=HIGH,
         has_effect=True,
@@ -125,7 +125,7 @@ class QuorumSettings(SettingGroup):
         "controller.quorum.fetch.max.bytes",
         INT,
         MIB,
-        "How much one fetch of the metadata log brings at most; one batch is always brought.",
+        "How much one fetch of the metadata log returns at most; at least one batch.",
         check=at_least(1),
         importance=LOW,
     )
@@ -133,7 +133,7 @@ class QuorumSettings(SettingGroup):
         "controller.quorum.fetch.snapshot.max.bytes",
         INT,
         MIB,
-        "How much one fetch of a metadata snapshot brings at most.",
+        "How much one fetch of a metadata snapshot returns at most.",
         check=at_least(1),
         importance=LOW,
     )
@@ -141,8 +141,8 @@ class QuorumSettings(SettingGroup):
         "controller.quorum.fetch.timeout.ms",
         INT,
         2_000,
-        "A voter that could not fetch from the leader for this long starts an election; a "
-        "leader that a majority has not fetched from for this long resigns.",
+        "A voter that cannot fetch from the leader for this long starts an election; a leader "
+        "from which no majority fetches for this long resigns.",
         check=at_least(0),
         importance=HIGH,
     )
@@ -243,7 +243,7 @@ class QuorumSettings(SettingGroup):
         "metadata.log.dir",
         STRING,
         None,
-        "The directory of the metadata log. Without it this is the first log directory.",
+        "The directory of the metadata log. By default this is the first log directory.",
         importance=HIGH,
         has_effect=True,
     )
@@ -260,8 +260,8 @@ class QuorumSettings(SettingGroup):
         "metadata.log.max.snapshot.interval.ms",
         LONG,
         HOUR_MS,
-        "A metadata snapshot is written at least this often if something changed; 0 writes "
-        "none because of time.",
+        "A metadata snapshot is written at least this often if something changed; 0 disables the "
+        "time limit.",
         check=at_least(0),
         importance=HIGH,
         has_effect=True,
@@ -279,7 +279,7 @@ class QuorumSettings(SettingGroup):
         "metadata.log.segment.ms",
         LONG,
         7 * DAY_MS,
-        "How old a segment of the metadata log becomes before it is sealed.",
+        "The age at which a segment of the metadata log is sealed.",
         importance=HIGH,
         has_effect=True,
     )
@@ -287,7 +287,7 @@ class QuorumSettings(SettingGroup):
         "metadata.max.idle.interval.ms",
         INT,
         500,
-        "How often an idle active controller appends a record that says nothing; 0 never.",
+        "How often an idle active controller appends a no-op record; 0 never.",
         check=at_least(0),
         importance=LOW,
         has_effect=True,
@@ -296,7 +296,8 @@ class QuorumSettings(SettingGroup):
         "metadata.max.retention.bytes",
         LONG,
         100 * MIB,
-        "The metadata log and its snapshots are cut while they are larger than this.",
+        "The oldest part of the metadata log and its snapshots is deleted while they are larger "
+        "than this.",
         importance=HIGH,
         has_effect=True,
     )
@@ -322,7 +323,7 @@ class QuorumSettings(SettingGroup):
         "process.roles",
         LIST,
         (),
-        "What this node is: broker, controller or both.",
+        "The roles of this node: broker, controller or both.",
         check=some_of("broker", "controller"),
         importance=HIGH,
         is_required=True,
@@ -340,8 +341,8 @@ class QuorumSettings(SettingGroup):
         "unclean.leader.election.enable",
         BOOLEAN,
         False,
-        "Whether a replica that is not in sync may lead if no other is left, at the price of "
-        "lost records.",
+        "Whether a replica that is not in sync may become leader if no other is left, which loses"
+        " records.",
         importance=HIGH,
         mode=CLUSTER_WIDE,
         has_effect=True,
@@ -359,7 +360,7 @@ class QuorumSettings(SettingGroup):
         "unstable.api.versions.enable",
         BOOLEAN,
         False,
-        "Whether versions of requests that are not final yet are served.",
+        "Whether request versions that are not final yet are supported.",
         importance=HIGH,
         is_internal=True,
         has_effect=True,

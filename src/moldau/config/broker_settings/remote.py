@@ -11,14 +11,14 @@ class RemoteSettings(SettingGroup):
         "follower.fetch.last.tiered.offset.enable",
         BOOLEAN,
         False,
-        "Whether a new follower may start behind what is already in remote storage.",
+        "Whether a new follower may start after the records that are already in remote storage.",
         mode=CLUSTER_WIDE,
     )
     log_local_retention_bytes: int = setting(
         "log.local.retention.bytes",
         LONG,
         -2,
-        "How much of a log stays on local disk once it is in remote storage; -2 takes "
+        "How much of a log stays on local disk once it is in remote storage; -2 means "
         "retention.bytes.",
         check=at_least(-2),
         mode=CLUSTER_WIDE,
@@ -27,7 +27,7 @@ class RemoteSettings(SettingGroup):
         "log.local.retention.ms",
         LONG,
         -2,
-        "How long a segment stays on local disk once it is in remote storage; -2 takes "
+        "How long a segment stays on local disk once it is in remote storage; -2 means "
         "retention.ms.",
         check=at_least(-2),
         mode=CLUSTER_WIDE,
@@ -61,7 +61,7 @@ class RemoteSettings(SettingGroup):
         "remote.log.index.file.cache.ttl.ms",
         LONG,
         15 * MINUTE_MS,
-        "How long an unused index of a remote segment stays cached; -1 for ever.",
+        "How long an unused index of a remote segment stays cached; -1 forever.",
         check=at_least(-1),
         importance=LOW,
         is_internal=True,
@@ -130,7 +130,7 @@ class RemoteSettings(SettingGroup):
         "remote.log.manager.follower.thread.pool.size",
         INT,
         2,
-        "How many threads follow what the leaders copied.",
+        "How many threads of followers track the segments that leaders copied.",
         check=at_least(1),
         mode=CLUSTER_WIDE,
     )
@@ -138,7 +138,7 @@ class RemoteSettings(SettingGroup):
         "remote.log.manager.task.interval.ms",
         LONG,
         30_000,
-        "How often segments to copy and to delete are looked for.",
+        "How often the node looks for segments to copy and to delete.",
         check=at_least(1),
         importance=LOW,
     )
@@ -180,7 +180,7 @@ class RemoteSettings(SettingGroup):
         "remote.log.metadata.custom.metadata.max.bytes",
         INT,
         128,
-        "How many bytes a storage plugin may note about a segment.",
+        "How many bytes a storage plugin may store about a segment.",
         check=at_least(0),
         importance=LOW,
     )
@@ -195,20 +195,21 @@ class RemoteSettings(SettingGroup):
         "remote.log.metadata.manager.class.path",
         STRING,
         None,
-        "Where that class is found.",
+        "The class path of the class in remote.log.metadata.manager.class.name.",
     )
     remote_log_metadata_manager_impl_prefix: str = setting(
         "remote.log.metadata.manager.impl.prefix",
         STRING,
         "rlmm.config.",
-        "Settings with this prefix are handed to that class.",
+        "Settings with this prefix are passed to the class in "
+        "remote.log.metadata.manager.class.name.",
         check=NOT_EMPTY,
     )
     remote_log_metadata_manager_listener_name: str | None = setting(
         "remote.log.metadata.manager.listener.name",
         STRING,
         None,
-        "The listener that that class connects to.",
+        "The listener to which the metadata manager connects.",
         check=NOT_EMPTY,
     )
     remote_log_reader_max_pending_tasks: int = setting(
@@ -237,13 +238,13 @@ class RemoteSettings(SettingGroup):
         "remote.log.storage.manager.class.path",
         STRING,
         None,
-        "Where the class for remote storage is found.",
+        "The class path of the class for remote storage.",
     )
     remote_log_storage_manager_impl_prefix: str = setting(
         "remote.log.storage.manager.impl.prefix",
         STRING,
         "rsm.config.",
-        "Settings with this prefix are handed to the class for remote storage.",
+        "Settings with this prefix are passed to the class for remote storage.",
         check=NOT_EMPTY,
     )
     remote_log_storage_system_enable: bool = setting(

@@ -26,8 +26,8 @@ class ReplicationSettings(SettingGroup):
         "broker.rack",
         STRING,
         None,
-        "Where this broker stands. Replicas are spread over racks, and consumers may read "
-        "from their own.",
+        "The rack of this broker. Replicas are spread over racks, and consumers may read from a "
+        "replica in their own.",
         has_effect=True,
     )
     client_quota_callback_class: str | None = setting(
@@ -41,22 +41,22 @@ class ReplicationSettings(SettingGroup):
         "default.replication.factor",
         INT,
         1,
-        "How many replicas a topic gets if its creator does not say.",
+        "How many replicas a topic gets if its creator does not set a number.",
         has_effect=True,
     )
     delete_records_purgatory_purge_interval_requests: int = setting(
         "delete.records.purgatory.purge.interval.requests",
         INT,
         1,
-        "After how many finished DeleteRecords requests the list of waiting ones is tidied. "
-        "Moldau forgets them at once.",
+        "After how many finished DeleteRecords requests the list of waiting ones is purged. Has "
+        "no effect: Moldau removes them at once.",
     )
     fetch_purgatory_purge_interval_requests: int = setting(
         "fetch.purgatory.purge.interval.requests",
         INT,
         1_000,
-        "After how many finished fetches the list of waiting ones is tidied. Moldau forgets "
-        "them at once.",
+        "After how many finished fetches the list of waiting ones is purged. Has no effect: "
+        "Moldau removes them at once.",
     )
     num_replica_alter_log_dirs_threads: int | None = setting(
         "num.replica.alter.log.dirs.threads",
@@ -78,8 +78,8 @@ class ReplicationSettings(SettingGroup):
         "producer.purgatory.purge.interval.requests",
         INT,
         1_000,
-        "After how many finished produce requests the list of waiting ones is tidied. Moldau "
-        "forgets them at once.",
+        "After how many finished produce requests the list of waiting ones is purged. Has no "
+        "effect: Moldau removes them at once.",
     )
     quota_window_num: int = setting(
         "quota.window.num",
@@ -101,28 +101,28 @@ class ReplicationSettings(SettingGroup):
         "replica.fetch.backoff.ms",
         INT,
         1_000,
-        "How long a follower rests after a failed fetch.",
+        "How long a follower pauses after a failed fetch.",
         check=at_least(0),
     )
     replica_fetch_max_bytes: int = setting(
         "replica.fetch.max.bytes",
         INT,
         MIB,
-        "How much of one partition a follower asks for; one batch is always brought.",
+        "How many bytes of one partition a follower requests; at least one batch is returned.",
         check=at_least(0),
     )
     replica_fetch_min_bytes: int = setting(
         "replica.fetch.min.bytes",
         INT,
         1,
-        "How much a follower's fetch waits for.",
+        "How many bytes a follower's fetch waits for.",
         importance=HIGH,
     )
     replica_fetch_response_max_bytes: int = setting(
         "replica.fetch.response.max.bytes",
         INT,
         10 * MIB,
-        "How much a follower asks for in one fetch over all partitions.",
+        "How many bytes a follower requests in one fetch over all partitions.",
         check=at_least(0),
     )
     replica_fetch_wait_max_ms: int = setting(
@@ -136,7 +136,7 @@ class ReplicationSettings(SettingGroup):
         "replica.high.watermark.checkpoint.interval.ms",
         LONG,
         5_000,
-        "How often the high watermarks are written down.",
+        "How often the high watermarks are written to disk.",
         importance=HIGH,
         has_effect=True,
     )

@@ -1,4 +1,4 @@
-"""Who somebody is and what they may do: SASL, tokens, principals, the authorizer."""
+"""Authentication and authorization: SASL, tokens, principals, the authorizer."""
 
 from moldau.config.checks import at_least
 from moldau.config.schema import HIGH, LOW, PER_BROKER, SettingGroup, setting
@@ -22,7 +22,7 @@ class SaslSettings(SettingGroup):
         "authorizer.class.name",
         STRING,
         "",
-        "The class that decides who may do what. Empty lets everybody do everything.",
+        "The class that authorizes requests. Empty allows everything to every client.",
         importance=LOW,
     )
     connection_failed_authentication_delay_ms: int = setting(
@@ -38,13 +38,13 @@ class SaslSettings(SettingGroup):
         "connections.max.reauth.ms",
         LONG,
         0,
-        "After this time a SASL client has to authenticate again or is cut off; 0 never asks.",
+        "After this time a SASL client has to authenticate again or is disconnected; 0 never.",
     )
     delegation_token_expiry_check_interval_ms: int = setting(
         "delegation.token.expiry.check.interval.ms",
         LONG,
         HOUR_MS,
-        "How often expired delegation tokens are looked for.",
+        "How often expired delegation tokens are removed.",
         check=at_least(1),
         importance=LOW,
     )
@@ -52,7 +52,7 @@ class SaslSettings(SettingGroup):
         "delegation.token.expiry.time.ms",
         LONG,
         DAY_MS,
-        "How long a delegation token is good before it has to be renewed.",
+        "How long a delegation token is valid before it has to be renewed.",
         check=at_least(1),
     )
     delegation_token_max_lifetime_ms: int = setting(
@@ -72,14 +72,14 @@ class SaslSettings(SettingGroup):
         "principal.builder.class",
         CLASS,
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-        "The class that makes a principal of what a connection proved about itself.",
+        "The class that derives the principal from a connection's authentication.",
         mode=PER_BROKER,
     )
     sasl_client_callback_handler_class: str | None = setting(
         "sasl.client.callback.handler.class",
         CLASS,
         None,
-        "The class that answers what a mechanism asks when this node is the client.",
+        "The callback handler of a mechanism when this node is the client.",
     )
     sasl_enabled_mechanisms: tuple[str, ...] = setting(
         "sasl.enabled.mechanisms",
@@ -114,7 +114,7 @@ class SaslSettings(SettingGroup):
         "sasl.kerberos.principal.to.local.rules",
         LIST,
         ("DEFAULT",),
-        "Rules that make short names of Kerberos principals; the first that fits counts.",
+        "Rules that map Kerberos principals to short names; the first match applies.",
         mode=PER_BROKER,
     )
     sasl_kerberos_service_name: str | None = setting(
@@ -142,7 +142,7 @@ class SaslSettings(SettingGroup):
         "sasl.login.callback.handler.class",
         CLASS,
         None,
-        "The class that answers what a login asks.",
+        "The callback handler of the login.",
     )
     sasl_login_class: str | None = setting(
         "sasl.login.class",
@@ -161,14 +161,14 @@ class SaslSettings(SettingGroup):
         "sasl.login.read.timeout.ms",
         INT,
         None,
-        "How long an answer of the identity provider may take.",
+        "How long a response of the identity provider may take.",
         importance=LOW,
     )
     sasl_login_refresh_buffer_seconds: int = setting(
         "sasl.login.refresh.buffer.seconds",
         SHORT,
         300,
-        "How long before its end a credential is renewed at the latest.",
+        "How long before its expiry a credential is renewed at the latest.",
         mode=PER_BROKER,
     )
     sasl_login_refresh_min_period_seconds: int = setting(
@@ -217,15 +217,15 @@ class SaslSettings(SettingGroup):
         "sasl.mechanism.inter.broker.protocol",
         STRING,
         "GSSAPI",
-        "The SASL mechanism among brokers.",
+        "The SASL mechanism between brokers.",
         mode=PER_BROKER,
     )
     sasl_server_callback_handler_class: str | None = setting(
         "sasl.server.callback.handler.class",
         CLASS,
         None,
-        "The class that checks what a client offers to a mechanism. It needs the listener's "
-        "and mechanism's prefix.",
+        "The callback handler that verifies a client's credentials. It needs the listener's and "
+        "mechanism's prefix.",
     )
     sasl_server_max_receive_size: int = setting(
         "sasl.server.max.receive.size",

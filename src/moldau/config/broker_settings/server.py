@@ -1,4 +1,4 @@
-"""Topics by default, policies, metrics: what belongs to no other theme."""
+"""Topic defaults, policies, metrics, and everything without a theme of its own."""
 
 from moldau.config.checks import at_least
 from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, SettingGroup, setting
@@ -17,8 +17,8 @@ class ServerSettings(SettingGroup):
         "auto.create.topics.enable",
         BOOLEAN,
         True,
-        "Whether asking for the metadata of a topic that does not exist creates it, if the "
-        "client allows that.",
+        "Whether a metadata request for a topic that does not exist creates it, if the client "
+        "allows that.",
         importance=HIGH,
         has_effect=True,
     )
@@ -49,7 +49,7 @@ class ServerSettings(SettingGroup):
         "kafka.metrics.polling.interval.secs",
         INT,
         10,
-        "How often kafka.metrics.reporters are asked.",
+        "How often kafka.metrics.reporters are polled.",
         check=at_least(1),
         importance=LOW,
     )
@@ -64,7 +64,7 @@ class ServerSettings(SettingGroup):
         "metric.reporters",
         LIST,
         ("org.apache.kafka.common.metrics.JmxReporter",),
-        "Classes that report metrics. Moldau shows its metrics at moldau.metrics.port instead.",
+        "Classes that report metrics. Moldau serves its metrics at moldau.metrics.port instead.",
         importance=LOW,
         mode=CLUSTER_WIDE,
     )
@@ -95,7 +95,7 @@ class ServerSettings(SettingGroup):
         "num.partitions",
         INT,
         1,
-        "How many partitions a topic gets if its creator does not say.",
+        "How many partitions a topic gets if its creator does not set a number.",
         check=at_least(1),
         has_effect=True,
     )
@@ -103,7 +103,7 @@ class ServerSettings(SettingGroup):
         "telemetry.max.bytes",
         INT,
         MIB,
-        "How large the metrics may be that a client pushes.",
+        "The largest metrics push of a client.",
         check=at_least(1),
         importance=LOW,
     )

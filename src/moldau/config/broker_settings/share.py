@@ -10,7 +10,7 @@ class ShareSettings(SettingGroup):
         "group.share.assignment.interval.ms",
         INT,
         1_000,
-        "How long a share group waits between two new assignments.",
+        "The minimum time between two assignments of a share group.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
     )
@@ -25,7 +25,7 @@ class ShareSettings(SettingGroup):
         "group.share.delivery.count.limit",
         INT,
         5,
-        "How often a record is handed out to a share group before it is given up.",
+        "How often a record is delivered to a share group before it is archived.",
         check=between(2, 10),
     )
     group_share_heartbeat_interval_ms: int = setting(
@@ -49,43 +49,42 @@ class ShareSettings(SettingGroup):
         "group.share.max.assignment.interval.ms",
         INT,
         15_000,
-        "The longest pause between assignments that a share group may set for itself.",
+        "The longest pause between assignments that a share group may set.",
         check=at_least(0),
     )
     group_share_max_delivery_count_limit: int = setting(
         "group.share.max.delivery.count.limit",
         INT,
         10,
-        "The largest delivery count that a share group may set for itself.",
+        "The largest delivery count that a share group may set.",
         check=between(5, 25),
     )
     group_share_max_heartbeat_interval_ms: int = setting(
         "group.share.max.heartbeat.interval.ms",
         INT,
         15_000,
-        "The longest heartbeat interval that a share group may set for itself.",
+        "The longest heartbeat interval that a share group may set.",
         check=at_least(1),
     )
     group_share_max_partition_max_record_locks: int = setting(
         "group.share.max.partition.max.record.locks",
         INT,
         4_000,
-        "The largest number of locked records in a partition that a share group may set for "
-        "itself.",
+        "The largest number of locked records in a partition that a share group may set.",
         check=between(2_000, 10_000),
     )
     group_share_max_record_lock_duration_ms: int = setting(
         "group.share.max.record.lock.duration.ms",
         INT,
         MINUTE_MS,
-        "The longest record lock that a share group may set for itself.",
+        "The longest record lock that a share group may set.",
         check=between(30_000, HOUR_MS),
     )
     group_share_max_session_timeout_ms: int = setting(
         "group.share.max.session.timeout.ms",
         INT,
         MINUTE_MS,
-        "The longest session timeout that a share group may set for itself.",
+        "The longest session timeout that a share group may set.",
         check=at_least(1),
     )
     group_share_max_share_sessions: int = setting(
@@ -106,50 +105,50 @@ class ShareSettings(SettingGroup):
         "group.share.min.assignment.interval.ms",
         INT,
         0,
-        "The shortest pause between assignments that a share group may set for itself.",
+        "The shortest pause between assignments that a share group may set.",
         check=at_least(0),
     )
     group_share_min_delivery_count_limit: int = setting(
         "group.share.min.delivery.count.limit",
         INT,
         2,
-        "The smallest delivery count that a share group may set for itself.",
+        "The smallest delivery count that a share group may set.",
         check=between(2, 5),
     )
     group_share_min_heartbeat_interval_ms: int = setting(
         "group.share.min.heartbeat.interval.ms",
         INT,
         5_000,
-        "The shortest heartbeat interval that a share group may set for itself.",
+        "The shortest heartbeat interval that a share group may set.",
         check=at_least(1),
     )
     group_share_min_partition_max_record_locks: int = setting(
         "group.share.min.partition.max.record.locks",
         INT,
         100,
-        "The smallest number of locked records in a partition that a share group may set for "
-        "itself.",
+        "The smallest number of locked records in a partition that a share group may set.",
         check=between(100, 2_000),
     )
     group_share_min_record_lock_duration_ms: int = setting(
         "group.share.min.record.lock.duration.ms",
         INT,
         15_000,
-        "The shortest record lock that a share group may set for itself.",
+        "The shortest record lock that a share group may set.",
         check=between(1_000, 30_000),
     )
     group_share_min_session_timeout_ms: int = setting(
         "group.share.min.session.timeout.ms",
         INT,
         45_000,
-        "The shortest session timeout that a share group may set for itself.",
+        "The shortest session timeout that a share group may set.",
         check=at_least(1),
     )
     group_share_partition_max_record_locks: int = setting(
         "group.share.partition.max.record.locks",
         INT,
         2_000,
-        "How many records of a partition may be handed out to a share group and not yet settled.",
+        "How many records of a partition may be delivered to a share group and not yet "
+        "acknowledged.",
         check=between(100, 10_000),
     )
     group_share_persister_class_name: str = setting(
@@ -170,7 +169,7 @@ class ShareSettings(SettingGroup):
         "group.share.session.timeout.ms",
         INT,
         45_000,
-        "A member of a share group without heartbeat for this long is removed.",
+        "A member of a share group that sends no heartbeat for this long is removed.",
         check=at_least(1),
     )
     share_coordinator_append_linger_ms: int = setting(
@@ -193,7 +192,7 @@ class ShareSettings(SettingGroup):
         "share.coordinator.cold.partition.snapshot.interval.ms",
         INT,
         5 * MINUTE_MS,
-        "How often partitions without change are written as a whole again.",
+        "How often a new snapshot of unchanged partitions is written.",
         check=at_least(1),
         importance=LOW,
         is_internal=True,
@@ -233,7 +232,7 @@ class ShareSettings(SettingGroup):
         "share.coordinator.state.topic.num.partitions",
         INT,
         50,
-        "How many partitions the share state topic gets. It can not be changed later.",
+        "How many partitions the share state topic gets. It cannot be changed later.",
         check=at_least(1),
         importance=HIGH,
         has_effect=True,
@@ -242,7 +241,7 @@ class ShareSettings(SettingGroup):
         "share.coordinator.state.topic.prune.interval.ms",
         INT,
         5 * MINUTE_MS,
-        "How often what nobody needs any more is cut off the share state topic.",
+        "How often obsolete records are removed from the share state topic.",
         check=at_least(1),
         importance=LOW,
         is_internal=True,
@@ -269,8 +268,8 @@ class ShareSettings(SettingGroup):
         "share.coordinator.threads",
         INT,
         1,
-        "How many threads run share coordinators. One Moldau node is one thread, so that this "
-        "changes nothing.",
+        "How many threads run share coordinators. Has no effect: a Moldau node has one main "
+        "thread.",
         check=at_least(1),
     )
     share_coordinator_write_timeout_ms: int = setting(
@@ -285,6 +284,6 @@ class ShareSettings(SettingGroup):
         "share.fetch.purgatory.purge.interval.requests",
         INT,
         1_000,
-        "After how many finished share fetches the list of waiting ones is tidied. Moldau "
-        "forgets them at once.",
+        "After how many finished share fetches the list of waiting ones is purged. Has no effect:"
+        " Moldau removes them at once.",
     )

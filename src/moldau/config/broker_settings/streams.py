@@ -11,7 +11,7 @@ class StreamsSettings(SettingGroup):
         "group.streams.assignment.interval.ms",
         INT,
         1_000,
-        "How long a streams group waits between two new assignments.",
+        "The minimum time between two assignments of a streams group.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
     )
@@ -33,21 +33,21 @@ class StreamsSettings(SettingGroup):
         "group.streams.max.assignment.interval.ms",
         INT,
         15_000,
-        "The longest pause between assignments that a streams group may set for itself.",
+        "The longest pause between assignments that a streams group may set.",
         check=at_least(0),
     )
     group_streams_max_heartbeat_interval_ms: int = setting(
         "group.streams.max.heartbeat.interval.ms",
         INT,
         15_000,
-        "The longest heartbeat interval that a streams group may set for itself.",
+        "The longest heartbeat interval that a streams group may set.",
         check=at_least(1),
     )
     group_streams_max_session_timeout_ms: int = setting(
         "group.streams.max.session.timeout.ms",
         INT,
         MINUTE_MS,
-        "The longest session timeout that a streams group may set for itself.",
+        "The longest session timeout that a streams group may set.",
         check=at_least(1),
     )
     group_streams_max_size: int = setting(
@@ -61,28 +61,28 @@ class StreamsSettings(SettingGroup):
         "group.streams.max.standby.replicas",
         INT,
         2,
-        "The most standby copies of a task that a streams group may set for itself.",
+        "The most standby copies of a task that a streams group may set.",
         check=at_least(0),
     )
     group_streams_min_assignment_interval_ms: int = setting(
         "group.streams.min.assignment.interval.ms",
         INT,
         0,
-        "The shortest pause between assignments that a streams group may set for itself.",
+        "The shortest pause between assignments that a streams group may set.",
         check=at_least(0),
     )
     group_streams_min_heartbeat_interval_ms: int = setting(
         "group.streams.min.heartbeat.interval.ms",
         INT,
         5_000,
-        "The shortest heartbeat interval that a streams group may set for itself.",
+        "The shortest heartbeat interval that a streams group may set.",
         check=at_least(1),
     )
     group_streams_min_session_timeout_ms: int = setting(
         "group.streams.min.session.timeout.ms",
         INT,
         45_000,
-        "The shortest session timeout that a streams group may set for itself.",
+        "The shortest session timeout that a streams group may set.",
         check=at_least(1),
     )
     group_streams_num_standby_replicas: int = setting(
@@ -96,6 +96,6 @@ class StreamsSettings(SettingGroup):
         "group.streams.session.timeout.ms",
         INT,
         45_000,
-        "A member of a streams group without heartbeat for this long is removed.",
+        "A member of a streams group that sends no heartbeat for this long is removed.",
         check=at_least(1),
     )

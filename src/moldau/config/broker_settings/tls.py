@@ -10,14 +10,14 @@ class TlsSettings(SettingGroup):
         "ssl.allow.dn.changes",
         BOOLEAN,
         False,
-        "Whether a new certificate may have another name than the old.",
+        "Whether a new certificate may have a different name from the old one.",
         importance=LOW,
     )
     ssl_allow_san_changes: bool = setting(
         "ssl.allow.san.changes",
         BOOLEAN,
         False,
-        "Whether a new certificate may lack alternative names of the old.",
+        "Whether a new certificate may lack alternative names of the old one.",
         importance=LOW,
     )
     ssl_cipher_suites: tuple[str, ...] = setting(
@@ -39,14 +39,14 @@ class TlsSettings(SettingGroup):
         "ssl.enabled.protocols",
         LIST,
         ("TLSv1.2", "TLSv1.3"),
-        "The TLS versions that are spoken.",
+        "The enabled TLS versions.",
         mode=PER_BROKER,
     )
     ssl_endpoint_identification_algorithm: str = setting(
         "ssl.endpoint.identification.algorithm",
         STRING,
         "https",
-        "How the name of a server is checked against its certificate; empty does not check.",
+        "How the name of a server is verified against its certificate; empty disables the check.",
         importance=LOW,
         mode=PER_BROKER,
     )
@@ -111,21 +111,21 @@ class TlsSettings(SettingGroup):
         "ssl.principal.mapping.rules",
         STRING,
         "DEFAULT",
-        "Rules that make short names of certificate names; the first that fits counts.",
+        "Rules that map certificate names to short names; the first match applies.",
         importance=LOW,
     )
     ssl_protocol: str = setting(
         "ssl.protocol",
         STRING,
         "TLSv1.3",
-        "The newest TLS version to speak.",
+        "The newest TLS version to use.",
         mode=PER_BROKER,
     )
     ssl_provider: str | None = setting(
         "ssl.provider",
         STRING,
         None,
-        "The library that speaks TLS.",
+        "The library that provides TLS.",
         mode=PER_BROKER,
     )
     ssl_secure_random_implementation: str | None = setting(
@@ -140,7 +140,7 @@ class TlsSettings(SettingGroup):
         "ssl.trustmanager.algorithm",
         STRING,
         "PKIX",
-        "The algorithm that decides whom to trust.",
+        "The algorithm that decides which certificates to trust.",
         mode=PER_BROKER,
     )
     ssl_truststore_certificates: str | None = setting(

@@ -1,3 +1,3 @@
-"""What clients are told: Kafka's settings of producers, consumers and admin clients, and a few own.
-Each is declared once; `declare.py` takes over what brokers and clients have in common.
+"""Settings of clients: those of Kafka's producers, consumers and admin clients, and a few of
+Moldau. Each is declared once; `declare.py` derives those that brokers have, too.
 """

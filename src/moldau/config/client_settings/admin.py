@@ -12,7 +12,7 @@ class AdminConfig(ClientConfig):
         "bootstrap.servers",
         LIST,
         (),
-        "Brokers to begin with, as host:port; the others are found through them.",
+        "Brokers to contact first, as host:port; they name the others.",
         importance=HIGH,
         has_effect=True,
     )
@@ -20,7 +20,7 @@ class AdminConfig(ClientConfig):
         "bootstrap.controllers",
         LIST,
         (),
-        "Controllers to ask instead of brokers, as host:port.",
+        "Controllers to contact instead of brokers, as host:port.",
         importance=HIGH,
     )
     connections_max_idle_ms: int = setting(
@@ -34,7 +34,7 @@ class AdminConfig(ClientConfig):
         "default.api.timeout.ms",
         INT,
         MINUTE_MS,
-        "How long a call may take, all its attempts included.",
+        "How long a call may take, including all retries.",
         check=at_least(0),
         has_effect=True,
     )
@@ -42,14 +42,14 @@ class AdminConfig(ClientConfig):
         "enable.metrics.push",
         BOOLEAN,
         False,
-        "Whether a broker that asks for this client's metrics gets them.",
+        "Whether this client pushes its metrics to brokers that request them.",
         importance=LOW,
     )
     retries: int = setting(
         "retries",
         INT,
         INT32_MAX,
-        "How often a request is sent again; default.api.timeout.ms is the better bound.",
+        "How often a request is retried; default.api.timeout.ms is the better limit.",
         check=between(0, INT32_MAX),
         importance=LOW,
         has_effect=True,

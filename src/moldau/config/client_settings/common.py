@@ -1,4 +1,4 @@
-"""What all clients are told: where to begin, how long to wait, when to look again."""
+"""Settings of all clients: bootstrap servers, timeouts, backoff, metadata refresh."""
 
 from moldau.config.checks import at_least, one_of, one_of_any_case
 from moldau.config.client_settings.sasl import ClientSaslSettings
@@ -21,19 +21,24 @@ class ConnectionSettings(SettingGroup):
         "bootstrap.servers",
         LIST,
         (),
-        "Brokers to begin with, as host:port; the others are found through them.",
+        "Brokers to contact first, as host:port; they name the others.",
         importance=HIGH,
         is_required=True,
         has_effect=True,
     )
     client_id: str = setting(
-        "client.id", STRING, "", "The name that brokers show for this client.", has_effect=True
+        "client.id",
+        STRING,
+        "",
+        "The name of this client in the logs and metrics of brokers.",
+        has_effect=True,
     )
     client_dns_lookup: str = setting(
         "client.dns.lookup",
         STRING,
         "use_all_dns_ips",
-        "What a name with several addresses means: all are tried, or each is a broker of its own.",
+        "How a name with several addresses is used: try all of them, or treat each as a separate "
+        "broker.",
         check=one_of("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
     )
     connections_max_idle_ms: int = setting(
@@ -47,35 +52,35 @@ class ConnectionSettings(SettingGroup):
         "receive.buffer.bytes",
         INT,
         64 * KIB,
-        "The socket's receive buffer; -1 leaves it to the system, which is what happens.",
+        "The socket's receive buffer. Has no effect: the system chooses it, as with -1.",
         check=at_least(-1),
     )
     send_buffer_bytes: int = setting(
         "send.buffer.bytes",
         INT,
         128 * KIB,
-        "The socket's send buffer; -1 leaves it to the system, which is what happens.",
+        "The socket's send buffer. Has no effect: the system chooses it, as with -1.",
         check=at_least(-1),
     )
     socket_connection_setup_timeout_ms: int = setting(
         "socket.connection.setup.timeout.ms",
         LONG,
         10 * SECOND_MS,
-        "How long a connection may take to be made, TLS included.",
+        "How long a connection attempt may take, including TLS.",
         has_effect=True,
     )
     socket_connection_setup_timeout_max_ms: int = setting(
         "socket.connection.setup.timeout.max.ms",
         LONG,
         30 * SECOND_MS,
-        "How far that time grows while connections to a broker keep failing.",
+        "The maximum of that time, which grows while connections to a broker keep failing.",
         has_effect=True,
     )
     reconnect_backoff_ms: int = setting(
         "reconnect.backoff.ms",
         LONG,
         50,
-        "The first pause before a broker is connected to again.",
+        "The first pause before a client reconnects to a broker.",
         check=at_least(0),
         importance=LOW,
         has_effect=True,
@@ -84,7 +89,8 @@ class ConnectionSettings(SettingGroup):
         "reconnect.backoff.max.ms",
         LONG,
         SECOND_MS,
-        "How far that pause grows while connections keep failing; a fifth is left to chance.",
+        "The maximum of that pause, which grows while connections keep failing; a fifth of it is "
+        "random.",
         check=at_least(0),
         importance=LOW,
         has_effect=True,
@@ -96,7 +102,7 @@ class PatienceSettings(SettingGroup):
         "request.timeout.ms",
         INT,
         30 * SECOND_MS,
-        "How long a broker may take to answer.",
+        "How long a broker may take to respond.",
         check=at_least(0),
         has_effect=True,
     )
@@ -104,7 +110,7 @@ class PatienceSettings(SettingGroup):
         "retry.backoff.ms",
         LONG,
         100,
-        "The first pause before a request that failed is sent again.",
+        "The first pause before a failed request is retried.",
         check=at_least(0),
         importance=LOW,
         has_effect=True,
@@ -113,7 +119,8 @@ class PatienceSettings(SettingGroup):
         "retry.backoff.max.ms",
         LONG,
         SECOND_MS,
-        "How far that pause grows while the request keeps failing; a fifth is left to chance.",
+        "The maximum of that pause, which grows while the request keeps failing; a fifth of it is"
+        " random.",
         check=at_least(0),
         importance=LOW,
         has_effect=True,
@@ -122,7 +129,7 @@ class PatienceSettings(SettingGroup):
         "metadata.max.age.ms",
         LONG,
         5 * MINUTE_MS,
-        "How often leaders and partitions are asked for again though nothing is wrong.",
+        "How often leaders and partitions are refreshed without an error.",
         check=at_least(0),
         importance=LOW,
         has_effect=True,
@@ -131,8 +138,8 @@ class PatienceSettings(SettingGroup):
         "metadata.recovery.strategy",
         STRING,
         "rebootstrap",
-        "What happens when no known broker is there any more: begin again with "
-        "bootstrap.servers, or keep trying.",
+        "What happens when no known broker can be reached: start over with bootstrap.servers, or "
+        "keep trying.",
         check=one_of_any_case("REBOOTSTRAP", "NONE"),
         importance=LOW,
         has_effect=True,
@@ -141,7 +148,7 @@ class PatienceSettings(SettingGroup):
         "metadata.recovery.rebootstrap.trigger.ms",
         LONG,
         5 * MINUTE_MS,
-        "A client that got no metadata for this long begins again with bootstrap.servers.",
+        "A client that got no metadata for this long starts over with bootstrap.servers.",
         check=at_least(0),
         importance=LOW,
         has_effect=True,
@@ -153,14 +160,14 @@ class MetricsSettings(SettingGroup):
         "config.providers",
         LIST,
         (),
-        "Classes that fill in values from elsewhere; Python code can do that itself.",
+        "Classes that provide values from other places; Python code can do that itself.",
         importance=LOW,
     )
     enable_metrics_push: bool = setting(
         "enable.metrics.push",
         BOOLEAN,
         True,
-        "Whether a broker that asks for this client's metrics gets them.",
+        "Whether this client pushes its metrics to brokers that request them.",
         importance=LOW,
     )
     metric_reporters: tuple[str, ...] = setting(
@@ -182,7 +189,7 @@ class MetricsSettings(SettingGroup):
         "metrics.recording.level",
         STRING,
         "INFO",
-        "How much is measured.",
+        "The level of detail of metrics.",
         check=one_of("INFO", "DEBUG", "TRACE"),
         importance=LOW,
     )
@@ -199,4 +206,4 @@ class MetricsSettings(SettingGroup):
 class ClientConfig(
     ConnectionSettings, PatienceSettings, MetricsSettings, ClientTlsSettings, ClientSaslSettings
 ):
-    """What all kinds of clients have."""
+    """The settings of all kinds of clients."""

@@ -23,7 +23,7 @@ class FetchSettings(ClientConfig):
         "check.crcs",
         BOOLEAN,
         True,
-        "Whether the checksum of every batch is checked.",
+        "Whether the checksum of every batch is verified.",
         importance=LOW,
         has_effect=True,
     )
@@ -31,7 +31,7 @@ class FetchSettings(ClientConfig):
         "client.rack",
         STRING,
         "",
-        "Where this client is; a replica there is read from if the brokers allow it.",
+        "The rack of this client. It reads from a replica in its rack if the brokers allow it.",
         importance=LOW,
         has_effect=True,
     )
@@ -39,7 +39,7 @@ class FetchSettings(ClientConfig):
         "fetch.max.bytes",
         INT,
         50 * MIB,
-        "How much a broker should answer at a time, in bytes.",
+        "The largest response to a fetch, in bytes.",
         check=at_least(0),
         has_effect=True,
     )
@@ -56,7 +56,7 @@ class FetchSettings(ClientConfig):
         "fetch.min.bytes",
         INT,
         1,
-        "How much a broker should wait for before it answers, in bytes.",
+        "How many bytes a broker waits for before it responds.",
         check=at_least(0),
         importance=HIGH,
         has_effect=True,
@@ -73,7 +73,7 @@ class FetchSettings(ClientConfig):
         "key.deserializer",
         CLASS,
         None,
-        "What turns bytes into keys: a name or a function; without one they stay bytes.",
+        "The deserializer of keys: a name or a function; by default keys stay bytes.",
         importance=HIGH,
         has_effect=True,
     )
@@ -81,7 +81,7 @@ class FetchSettings(ClientConfig):
         "max.partition.fetch.bytes",
         INT,
         MIB,
-        "How much of one partition a broker should answer at a time, in bytes.",
+        "The most bytes of one partition in a response to a fetch.",
         check=at_least(0),
         importance=HIGH,
         has_effect=True,
@@ -90,7 +90,7 @@ class FetchSettings(ClientConfig):
         "max.poll.records",
         INT,
         500,
-        "How many records poll gives at most.",
+        "How many records poll returns at most.",
         check=at_least(1),
         has_effect=True,
     )
@@ -98,7 +98,7 @@ class FetchSettings(ClientConfig):
         "value.deserializer",
         CLASS,
         None,
-        "What turns bytes into values: a name or a function; without one they stay bytes.",
+        "The deserializer of values: a name or a function; by default values stay bytes.",
         importance=HIGH,
         has_effect=True,
     )
@@ -109,7 +109,7 @@ class GroupMemberSettings(ClientConfig):
         "auto.commit.interval.ms",
         INT,
         5 * SECOND_MS,
-        "How often positions are committed by themselves.",
+        "How often positions are committed automatically.",
         check=at_least(0),
         importance=LOW,
         has_effect=True,
@@ -118,8 +118,8 @@ class GroupMemberSettings(ClientConfig):
         "auto.offset.reset",
         STRING,
         "latest",
-        "Where to begin without a committed offset: latest, earliest, by_duration:P… before now, "
-        "or none, which is an error.",
+        "Where to start without a committed offset: latest, earliest, by_duration:P… before now, "
+        "or none, which raises an error.",
         check=_OFFSET_RESET,
         has_effect=True,
     )
@@ -127,17 +127,23 @@ class GroupMemberSettings(ClientConfig):
         "enable.auto.commit",
         BOOLEAN,
         True,
-        "Whether positions are committed by themselves.",
+        "Whether positions are committed automatically.",
         has_effect=True,
     )
     group_id: str | None = setting(
-        "group.id", STRING, None, "The group to be a member of.", importance=HIGH, has_effect=True
+        "group.id",
+        STRING,
+        None,
+        "The group that the consumer joins.",
+        importance=HIGH,
+        has_effect=True,
     )
     group_instance_id: str | None = setting(
         "group.instance.id",
         STRING,
         None,
-        "Makes a static member: one that comes back under this name gets its partitions back.",
+        "Makes the consumer a static member: after a restart with the same name it gets its "
+        "partitions back.",
         check=NOT_EMPTY,
         has_effect=True,
     )
@@ -145,7 +151,7 @@ class GroupMemberSettings(ClientConfig):
         "group.protocol",
         STRING,
         "classic",
-        "How the group works: classic, or consumer (KIP-848).",
+        "The protocol of the group: classic, or consumer (KIP-848).",
         check=one_of_any_case("CONSUMER", "CLASSIC"),
         importance=HIGH,
         has_effect=True,
@@ -160,7 +166,7 @@ class GroupMemberSettings(ClientConfig):
         "heartbeat.interval.ms",
         INT,
         3 * SECOND_MS,
-        "How often the coordinator hears of this member.",
+        "How often this member sends heartbeats to the coordinator.",
         importance=HIGH,
         has_effect=True,
     )
@@ -176,14 +182,14 @@ class GroupMemberSettings(ClientConfig):
         "partition.assignment.strategy",
         LIST,
         ("range", "cooperative-sticky"),
-        "Assignors that this member offers, the best first: names, Kafka's classes, or own ones.",
+        "Assignors that this member supports, best first: names, Kafka's classes, or own ones.",
         has_effect=True,
     )
     session_timeout_ms: int = setting(
         "session.timeout.ms",
         INT,
         45 * SECOND_MS,
-        "A member that the coordinator does not hear of for this long is removed.",
+        "A member that sends no heartbeat for this long is removed.",
         importance=HIGH,
         has_effect=True,
     )
@@ -194,14 +200,14 @@ class ConsumerConfig(FetchSettings, GroupMemberSettings):
         "allow.auto.create.topics",
         BOOLEAN,
         True,
-        "Whether a broker may make a topic that is subscribed to and missing.",
+        "Whether a broker may create a subscribed topic that does not exist.",
         has_effect=True,
     )
     default_api_timeout_ms: int = setting(
         "default.api.timeout.ms",
         INT,
         MINUTE_MS,
-        "How long a call may take, all its attempts included.",
+        "How long a call may take, including all retries.",
         check=at_least(0),
         has_effect=True,
     )
@@ -209,14 +215,14 @@ class ConsumerConfig(FetchSettings, GroupMemberSettings):
         "exclude.internal.topics",
         BOOLEAN,
         True,
-        "Whether a subscribed pattern leaves out Kafka's own topics.",
+        "Whether a subscribed pattern excludes Kafka's internal topics.",
         has_effect=True,
     )
     interceptor_classes: tuple[Any, ...] = setting(
         "interceptor.classes",
         LIST,
         (),
-        "Objects that see records before poll gives them, and what is committed.",
+        "Objects that see records before poll returns them, and committed offsets.",
         importance=LOW,
         has_effect=True,
     )
@@ -224,7 +230,7 @@ class ConsumerConfig(FetchSettings, GroupMemberSettings):
         "internal.throw.on.fetch.stable.offset.unsupported",
         BOOLEAN,
         False,
-        "Whether a broker that can not wait for open transactions' offsets is an error.",
+        "Whether a broker that cannot wait for offsets of open transactions is an error.",
         importance=LOW,
         is_internal=True,
     )
@@ -232,13 +238,13 @@ class ConsumerConfig(FetchSettings, GroupMemberSettings):
         "share.acknowledgement.mode",
         STRING,
         "implicit",
-        "Whether a share group's records count as done with the next poll.",
+        "Whether a share group's records are acknowledged by the next poll or explicitly.",
         check=one_of("implicit", "explicit"),
     )
     share_acquire_mode: str = setting(
         "share.acquire.mode",
         STRING,
         "BATCH_OPTIMIZED",
-        "Whether a share group's records come in whole batches.",
+        "Whether a share group's records are returned in whole batches.",
         check=one_of_any_case("batch_optimized", "record_limit"),
     )

@@ -1,4 +1,4 @@
-"""How a client's setting follows from the broker's of the same name."""
+"""Declares a client's setting from the broker's setting of the same name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ def taken_from(
     check: Check | None = None,
     has_effect: bool = False,
 ) -> Any:
-    """Kind, default and meaning are the broker's; a client's setting never changes at run time."""
+    """Type, default and doc are the broker's; a client's setting never changes at run time."""
     theirs = broker[name]
     own = Setting(name, theirs.kind, theirs.default, theirs.doc, has_effect=has_effect)
     own.importance = importance or theirs.importance

@@ -14,7 +14,7 @@ class ProducerConfig(ClientConfig):
         "acks",
         STRING,
         "all",
-        "Replicas that must acknowledge a record: all that are in sync (all or -1), the leader "
+        "Replicas that must acknowledge a record: all in-sync replicas (all or -1), the leader "
         "(1), none (0).",
         check=one_of("all", "-1", "0", "1"),
         importance=LOW,
@@ -24,8 +24,8 @@ class ProducerConfig(ClientConfig):
         "batch.size",
         INT,
         16 * KIB,
-        "When a batch of records for one partition is large enough to be sent at once, in bytes. "
-        "One that has to wait for its turn may grow further. 0: every record goes alone.",
+        "The size in bytes at which a batch of records for one partition is sent at once. A batch"
+        " that has to wait may grow further. 0 sends every record alone.",
         check=at_least(0),
         has_effect=True,
     )
@@ -33,7 +33,7 @@ class ProducerConfig(ClientConfig):
         "buffer.memory",
         LONG,
         32 * MIB,
-        "How many bytes may wait to be sent; then send waits for room, up to max.block.ms.",
+        "How many bytes may wait to be sent; at the limit send waits for up to max.block.ms.",
         check=at_least(0),
         importance=HIGH,
         has_effect=True,
@@ -51,7 +51,7 @@ class ProducerConfig(ClientConfig):
         "compression.gzip.level",
         INT,
         -1,
-        "How hard gzip tries.",
+        "The compression level of gzip.",
         check=GZIP_LEVEL,
         has_effect=True,
     )
@@ -59,7 +59,7 @@ class ProducerConfig(ClientConfig):
         "compression.lz4.level",
         INT,
         9,
-        "How hard lz4 tries.",
+        "The compression level of lz4.",
         check=between(1, 17),
         has_effect=True,
     )
@@ -67,7 +67,7 @@ class ProducerConfig(ClientConfig):
         "compression.zstd.level",
         INT,
         3,
-        "How hard zstd tries.",
+        "The compression level of zstd.",
         check=between(-131072, 22),
         has_effect=True,
     )
@@ -75,7 +75,7 @@ class ProducerConfig(ClientConfig):
         "delivery.timeout.ms",
         INT,
         2 * MINUTE_MS,
-        "How long a record may take from send to its outcome, linger and all attempts included.",
+        "How long a record may take from send to its outcome, including linger and all retries.",
         check=at_least(0),
         has_effect=True,
     )
@@ -83,7 +83,7 @@ class ProducerConfig(ClientConfig):
         "enable.idempotence",
         BOOLEAN,
         True,
-        "Whether brokers drop what a repeated request would double.",
+        "Whether brokers drop the duplicates of a retried request.",
         importance=LOW,
         has_effect=True,
     )
@@ -99,7 +99,7 @@ class ProducerConfig(ClientConfig):
         "key.serializer",
         CLASS,
         None,
-        "What turns keys into bytes: a name or a function; bytes need none.",
+        "The serializer of keys: a name or a function; bytes need none.",
         importance=HIGH,
         has_effect=True,
     )
@@ -115,7 +115,7 @@ class ProducerConfig(ClientConfig):
         "max.block.ms",
         LONG,
         MINUTE_MS,
-        "How long send may wait for room and for the topic's partitions.",
+        "How long send may wait for memory and for the topic's metadata.",
         check=at_least(0),
         has_effect=True,
     )
@@ -123,7 +123,7 @@ class ProducerConfig(ClientConfig):
         "max.in.flight.requests.per.connection",
         INT,
         5,
-        "How many requests may wait for a broker's answer at a time.",
+        "How many requests to a broker may be in flight.",
         check=at_least(1),
         importance=LOW,
         has_effect=True,
@@ -132,7 +132,7 @@ class ProducerConfig(ClientConfig):
         "max.request.size",
         INT,
         MIB,
-        "How large a request, and a record, may be, in bytes before compression.",
+        "The largest request, and the largest record, in bytes before compression.",
         check=at_least(0),
         has_effect=True,
     )
@@ -140,7 +140,7 @@ class ProducerConfig(ClientConfig):
         "metadata.max.idle.ms",
         LONG,
         5 * MINUTE_MS,
-        "A topic that nothing was sent to for this long is not asked about any more.",
+        "The metadata of a topic is dropped if nothing was sent to it for this long.",
         check=at_least(5000),
         importance=LOW,
     )
@@ -148,7 +148,7 @@ class ProducerConfig(ClientConfig):
         "partitioner.adaptive.partitioning.enable",
         BOOLEAN,
         True,
-        "Whether records without a key go more often to partitions whose brokers are quicker.",
+        "Whether more records without a key go to partitions of faster brokers.",
         importance=LOW,
         has_effect=True,
     )
@@ -156,7 +156,8 @@ class ProducerConfig(ClientConfig):
         "partitioner.availability.timeout.ms",
         LONG,
         0,
-        "A broker that took nothing for this long gets no records without a key; 0 does not look.",
+        "A broker that accepted nothing for this long gets no records without a key; 0 disables "
+        "the check.",
         check=at_least(0),
         importance=LOW,
         has_effect=True,
@@ -165,29 +166,29 @@ class ProducerConfig(ClientConfig):
         "partitioner.class",
         CLASS,
         None,
-        "What chooses partitions: a name or a function; by default murmur2 of the key, and one "
-        "partition after the other for records without.",
+        "The partitioner: a name or a function; by default murmur2 of the key, and sticky turns "
+        "for records without a key.",
         has_effect=True,
     )
     partitioner_ignore_keys: bool = setting(
         "partitioner.ignore.keys",
         BOOLEAN,
         False,
-        "Whether keys say nothing about partitions.",
+        "Whether keys are ignored when partitions are chosen.",
         has_effect=True,
     )
     receive_buffer_bytes: int = setting(
         "receive.buffer.bytes",
         INT,
         32 * KIB,
-        "The socket's receive buffer; -1 leaves it to the system, which is what happens.",
+        "The socket's receive buffer. Has no effect: the system chooses it, as with -1.",
         check=at_least(-1),
     )
     retries: int = setting(
         "retries",
         INT,
         INT32_MAX,
-        "How often a batch is sent again; delivery.timeout.ms is the better bound.",
+        "How often a batch is retried; delivery.timeout.ms is the better limit.",
         check=between(0, INT32_MAX),
         importance=HIGH,
         has_effect=True,
@@ -196,7 +197,7 @@ class ProducerConfig(ClientConfig):
         "transaction.timeout.ms",
         INT,
         MINUTE_MS,
-        "The coordinator aborts a transaction that is open for longer.",
+        "The coordinator aborts a transaction that is open for longer than this.",
         importance=LOW,
         has_effect=True,
     )
@@ -211,7 +212,7 @@ class ProducerConfig(ClientConfig):
         "transactional.id",
         STRING,
         None,
-        "The name under which transactions go on after a restart; it makes a producer "
+        "The name under which a producer continues after a restart; it makes the producer "
         "transactional.",
         check=NOT_EMPTY,
         importance=LOW,
@@ -221,7 +222,7 @@ class ProducerConfig(ClientConfig):
         "value.serializer",
         CLASS,
         None,
-        "What turns values into bytes: a name or a function; bytes need none.",
+        "The serializer of values: a name or a function; bytes need none.",
         importance=HIGH,
         has_effect=True,
     )

@@ -1,4 +1,4 @@
-"""Who a client is: SASL, with the names of librdkafka beside Kafka's."""
+"""A client's authentication by SASL, with the names of librdkafka in addition to Kafka's."""
 
 from functools import partial
 
@@ -24,7 +24,7 @@ class ClientSaslSettings(SettingGroup):
         "sasl.username",
         STRING,
         None,
-        "The user of PLAIN and SCRAM; stands for sasl.jaas.config, which Kafka's own clients need.",
+        "The user for PLAIN and SCRAM; replaces sasl.jaas.config of Kafka's own clients.",
         has_effect=True,
     )
     sasl_password: str | None = setting(
@@ -62,7 +62,7 @@ class ClientSaslSettings(SettingGroup):
         "sasl.oauthbearer.header.urlencode",
         BOOLEAN,
         False,
-        "Whether id and secret are encoded as in a URL when a token is asked for.",
+        "Whether id and secret are URL-encoded in the request for a token.",
         importance=LOW,
     )
     sasl_oauthbearer_assertion_algorithm: str = _sasl("sasl.oauthbearer.assertion.algorithm")

@@ -1,4 +1,4 @@
-"""How a client's connections are encrypted: TLS, with the names of librdkafka beside Kafka's."""
+"""A client's TLS settings, with the names of librdkafka in addition to Kafka's."""
 
 from functools import partial
 
@@ -16,7 +16,8 @@ class ClientTlsSettings(SettingGroup):
         "security.protocol",
         STRING,
         "PLAINTEXT",
-        "How brokers are spoken to: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
+        "The security protocol of connections to brokers: PLAINTEXT, SSL, SASL_PLAINTEXT or "
+        "SASL_SSL.",
         check=one_of_any_case("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT"),
         has_effect=True,
     )
@@ -24,7 +25,7 @@ class ClientTlsSettings(SettingGroup):
         "ssl.ca.location",
         STRING,
         None,
-        "A PEM file of the certificates to trust; without any, those that this machine trusts.",
+        "A PEM file of the certificates to trust; by default those that this machine trusts.",
         has_effect=True,
     )
     ssl_certificate_location: str | None = setting(

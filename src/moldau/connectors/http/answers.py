@@ -14,12 +14,12 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from moldau.core.connectors.http_polling import (
     HttpOptions,
-    Place,
+    PollPosition,
     address_of,
     digest_of_body,
     is_passing,
-    read_place,
-    write_place,
+    read_position,
+    write_position,
 )
 from moldau.core.spark.errors import HttpError
 from moldau.storage.disk.disk_calls import sync_file, sync_folder
@@ -49,7 +49,7 @@ class _SameHost(HTTPRedirectHandler):
         return super().redirect_request(*given)
 
 
-def ask(options: HttpOptions, place: Place) -> Answer | None:
+def ask(options: HttpOptions, place: PollPosition) -> Answer | None:
     """None: nothing has changed. Raises HttpError."""
     address = address_of(options, place)
     headers = dict(options.headers)
@@ -90,14 +90,14 @@ class KeptAnswers:
     def _file(self, poll: int) -> Path:
         return self._folder / f"{poll:012d}"
 
-    def keep(self, place: Place, body: bytes) -> Place:
+    def keep(self, place: PollPosition, body: bytes) -> PollPosition:
         """When this returns, it stays whatever happens. A process of a run that was killed may
         have been quicker: its answer is the one that counts then, and its place is given back.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         beside = self._file(place.poll).with_suffix(f".{os.getpid()}")
         with beside.open("wb") as out:
-            out.write(json.dumps(write_place(place)).encode() + b"\n" + body)
+            out.write(json.dumps(write_position(place)).encode() + b"\n" + body)
             out.flush()
             sync_file(out.fileno())
         with suppress(FileExistsError):
@@ -106,7 +106,7 @@ class KeptAnswers:
         sync_folder(self._folder)
         return self.place_of(place.poll) or place
 
-    def place_of(self, poll: int) -> Place | None:
+    def place_of(self, poll: int) -> PollPosition | None:
         """None: it is not there, or was never all there."""
         found = self._read(poll)
         return None if found is None else found[0]
@@ -121,12 +121,12 @@ class KeptAnswers:
             )
         return found[1]
 
-    def _read(self, poll: int) -> tuple[Place, bytes] | None:
+    def _read(self, poll: int) -> tuple[PollPosition, bytes] | None:
         try:
             first, _, body = self._file(poll).read_bytes().partition(b"\n")
         except FileNotFoundError:
             return None
-        place = read_place(json.loads(first))
+        place = read_position(json.loads(first))
         if place.digest != digest_of_body(body):
             raise HttpError(f"{self._file(poll)} is damaged")
         return place, body

@@ -23,13 +23,13 @@ from pyspark.sql.streaming.datasource import (
 from moldau.connectors.http.answers import Answer, KeptAnswers, PassingError, ask
 from moldau.core.connectors.http_polling import (
     HttpOptions,
-    Place,
+    PollPosition,
     backoff_ms,
-    place_after,
+    position_after,
     read_options,
-    read_place,
+    read_position,
     rows_of,
-    write_place,
+    write_position,
 )
 from moldau.core.spark.errors import HttpError, OptionError
 from moldau.net.clock import Clock
@@ -80,7 +80,7 @@ class HttpBatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        answer = ask(self._options, Place())
+        answer = ask(self._options, PollPosition())
         return [BodyPartition(1, b"[]" if answer is None else answer.body)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -97,7 +97,7 @@ class HttpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_done = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        return write_place(Place())
+        return write_position(PollPosition())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         return ReadAllAvailable()
@@ -109,15 +109,15 @@ class HttpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802, ARG002
-        before = read_place(start)
+        before = read_position(start)
         # A run that ended before its batch was planned may have kept it.
         after = self._answers.place_of(before.poll + 1)
         if after is None:
             after = self._asked(before) if not self._is_done and self._is_due() else before
-        return start if after == before else write_place(after)
+        return start if after == before else write_position(after)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        first, last = read_place(start), read_place(end)
+        first, last = read_position(start), read_position(end)
         if last.poll and self._answers.place_of(last.poll) not in {None, last}:
             raise HttpError(
                 f"answer {last.poll} in {self._options.keep} is another one than the checkpoint "
@@ -130,7 +130,7 @@ class HttpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_body(self._options, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._answers.forget(read_place(end).poll)
+        self._answers.forget(read_position(end).poll)
 
     def _is_due(self) -> bool:
         """Waits for it a little: Spark would ask again at once, ninety times a second."""
@@ -140,7 +140,7 @@ class HttpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             threading.Event().wait(patience_ms / 1000)
         return self._due_ms <= Clock().mono_ms() or self._is_once
 
-    def _asked(self, before: Place) -> Place:
+    def _asked(self, before: PollPosition) -> PollPosition:
         """Raises HttpError."""
         answer = self._answer(before)
         while answer is None and self._failures and self._is_once and self._is_due():
@@ -150,7 +150,7 @@ class HttpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._due_ms = Clock().mono_ms() + self._options.every_ms
         after = before
         if answer is not None:
-            after = place_after(before, answer.body, self._options, answer.marks)
+            after = position_after(before, answer.body, self._options, answer.marks)
         if answer is None or after == before:
             self._is_done = self._is_once
             return before
@@ -162,7 +162,7 @@ class HttpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._is_done = self._is_once
         return after
 
-    def _answer(self, before: Place) -> Answer | None:
+    def _answer(self, before: PollPosition) -> Answer | None:
         """None: nothing new, or a failure that may pass, which is counted."""
         try:
             answer = ask(self._options, before)

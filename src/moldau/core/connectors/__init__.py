@@ -1,3 +1,3 @@
-"""What connectors decide: pages and cursors of HTTP answers, statements for PostgreSQL. They send
-nothing themselves.
+"""Decisions of connectors: pages and cursors of HTTP responses, statements for PostgreSQL. Nothing
+here does I/O.
 """

@@ -1,4 +1,4 @@
-"""What an HTTP source makes of answers: rows, where to go on, and what a query remembers of it."""
+"""Responses of a polled HTTP source: rows, the next cursor, and the position in a checkpoint."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ KNOWN_OPTIONS = (
     "url", "everyMs", "timeoutMs", "attempts", "headers", "params", "path", "lines",
     "skipFirstLine", "cursorParam", "cursorLast", "cursorNext", "cursorStart", "keep",
 )  # fmt: skip
-# So often the same may be tried again: the server, or the way to it, is at fault.
+# The request may succeed later: the problem is the server or the network.
 _PASSING = frozenset({408, 425, 429})
 _SERVER_ERRORS = range(500, 600)
 _BACKOFF_MS_MAX = 60_000
@@ -37,11 +37,11 @@ class HttpOptions:
     keep: str = ""
 
 
-class Place(NamedTuple):
-    """What a query has seen: Spark writes it down with each batch."""
+class PollPosition(NamedTuple):
+    """A query's position, which Spark stores with each batch."""
 
     poll: int = 0
-    """The number of the last answer that counted."""
+    """The number of responses with new rows so far."""
     digest: str = ""
     cursor: str | None = None
     etag: str | None = None
@@ -89,17 +89,17 @@ def _whole(given: Mapping[str, str], name: str, default: int) -> int:
 
 def _words(given: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:
     try:
-        found = json.loads(given.get(name, "{}"))
-        return tuple((str(one), str(value)) for one, value in found.items())
+        pairs = json.loads(given.get(name, "{}"))
+        return tuple((str(key), str(value)) for key, value in pairs.items())
     except (ValueError, AttributeError):
         raise OptionError(f"{name} is a JSON object of texts") from None
 
 
-def address_of(options: HttpOptions, place: Place) -> str:
-    """With parameters, and the cursor if there is one."""
+def address_of(options: HttpOptions, position: PollPosition) -> str:
+    """The URL with parameters, and the cursor if there is one."""
     parts = urlsplit(options.url)
     query = [*parse_qsl(parts.query, keep_blank_values=True), *options.params]
-    cursor = options.cursor_start if place.cursor is None else place.cursor
+    cursor = options.cursor_start if position.cursor is None else position.cursor
     if options.cursor_param is not None and cursor is not None:
         query = [pair for pair in query if pair[0] != options.cursor_param]
         query.append((options.cursor_param, cursor))
@@ -111,7 +111,7 @@ def digest_of_body(body: bytes) -> str:
 
 
 def rows_of(body: bytes, options: HttpOptions) -> Iterator[Row]:
-    """An answer without rows that can be found is one row, with what is wrong."""
+    """An unreadable response is one row with the error."""
     if options.is_lines:
         lines = body.splitlines()[1 if options.skips_first_line else 0 :]
         yield from (Row(line) for line in lines if line.strip())
@@ -119,27 +119,29 @@ def rows_of(body: bytes, options: HttpOptions) -> Iterator[Row]:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
-        yield Row(body, f"the answer is no JSON: {error}")
+        yield Row(body, f"the response is not JSON: {error}")
         return
     try:
-        found = _dig(document, options.path)
+        value = _dig(document, options.path)
     except LookupError:
-        yield Row(body, f"the answer has nothing at '{options.path}'")
+        yield Row(body, f"the response has nothing at '{options.path}'")
         return
-    for one in found if isinstance(found, list) else [] if found is None else [found]:
-        yield Row(json.dumps(one, ensure_ascii=False).encode())
+    for row in value if isinstance(value, list) else [] if value is None else [value]:
+        yield Row(json.dumps(row, ensure_ascii=False).encode())
 
 
-def place_after(
-    before: Place, body: bytes, options: HttpOptions, marks: Mapping[str, str]
-) -> Place:
-    """`marks`: the answer's headers, in lower case. `before` itself: it brought nothing new."""
+def position_after(
+    before: PollPosition, body: bytes, options: HttpOptions, headers: Mapping[str, str]
+) -> PollPosition:
+    """`headers`: the response's headers in lower case. Returns `before` if nothing is new."""
     digest = digest_of_body(body)
     rows = list(rows_of(body, options))
     cursor = _next_cursor(before.cursor, body, rows, options)
     if digest == before.digest or (not rows and cursor == before.cursor):
         return before
-    return Place(before.poll + 1, digest, cursor, marks.get("etag"), marks.get("last-modified"))
+    return PollPosition(
+        before.poll + 1, digest, cursor, headers.get("etag"), headers.get("last-modified")
+    )
 
 
 def _next_cursor(
@@ -147,14 +149,14 @@ def _next_cursor(
 ) -> str | None:
     try:
         if options.cursor_next is not None:
-            found = _dig(json.loads(body), options.cursor_next)
+            value = _dig(json.loads(body), options.cursor_next)
         elif options.cursor_last is not None and rows and rows[-1].error is None:
-            found = _dig(json.loads(rows[-1].value), options.cursor_last)
+            value = _dig(json.loads(rows[-1].value), options.cursor_last)
         else:
             return before
     except (ValueError, LookupError, RecursionError):
         return before
-    return before if found in {None, "", False} or isinstance(found, dict | list) else str(found)
+    return before if value in {None, "", False} or isinstance(value, dict | list) else str(value)
 
 
 def _dig(document: Any, path: str | None) -> Any:
@@ -170,7 +172,7 @@ def _dig(document: Any, path: str | None) -> Any:
 
 
 def is_passing(status: int) -> bool:
-    """It may answer otherwise if it is asked again."""
+    """Whether a retry may get another response."""
     return status in _PASSING or status in _SERVER_ERRORS
 
 
@@ -178,13 +180,13 @@ def backoff_ms(failures: int) -> int:
     return min(1000 << (failures - 1), _BACKOFF_MS_MAX)
 
 
-def write_place(place: Place) -> dict[str, Any]:
-    return {name: value for name, value in place._asdict().items() if value is not None}
+def write_position(position: PollPosition) -> dict[str, Any]:
+    return {name: value for name, value in position._asdict().items() if value is not None}
 
 
-def read_place(given: Mapping[str, Any]) -> Place:
+def read_position(given: Mapping[str, Any]) -> PollPosition:
     try:
-        return Place(**given)
+        return PollPosition(**given)
     except TypeError:
         raise HttpError(
             f"the checkpoint belongs to another source: {json.dumps(dict(given))}"

@@ -1,5 +1,5 @@
-"""What is said to a PostgreSQL server, as texts: how a batch is merged into a table, which rows a
-range holds, and which kinds of columns go with Spark's. Values go in as parameters (`%s`).
+"""Statements for a PostgreSQL server: merging a batch into a table, reading a range of rows, and
+the column types for Spark's. Values are parameters (`%s`).
 """
 
 import hashlib
@@ -12,11 +12,11 @@ from moldau.core.spark.errors import OptionError
 from moldau.frozen import frozen
 
 MARKERS = "moldau_batches"
-"""Which batch each query has committed last; in the schema of the table that is written."""
+"""The table of each query's last committed batch, in the schema of the target table."""
 STAGE_PREFIX = "moldau_stage_"
 DELETED = "_deleted"
 BAD_ROW = "__moldau_bad_row"
-"""A row that does not fit its columns, as the server writes it."""
+"""PostgreSQL's text of a row that does not match its columns."""
 BAD_REASON = "__moldau_bad_reason"
 _NAME_DIGITS = 12
 _KINDS = {
@@ -34,7 +34,7 @@ _KINDS = {
     "timestamp_ntz": "timestamp without time zone",
 }
 _SPARK_KINDS = {kind: name for name, kind in _KINDS.items() if name != "tinyint"}
-# Where a range of values can be cut into equal parts.
+# Types whose ranges can be cut into equal parts.
 _EVEN_KINDS = (
     "smallint", "integer", "bigint", "date", "timestamp with time zone",
     "timestamp without time zone",
@@ -49,7 +49,7 @@ def quoted(name: str) -> str:
 
 
 def quoted_table(name: str) -> str:
-    """`shop.orders` is a table of a schema."""
+    """`shop.orders` is the table orders of the schema shop."""
     return ".".join(quoted(part) for part in name.split(".", 1))
 
 
@@ -60,12 +60,12 @@ def beside(table: str, name: str) -> str:
 
 
 def stage_prefix(name: str) -> str:
-    """Of the stage tables of one query's flow."""
+    """The prefix of the stage tables of one query's flow."""
     return f"{STAGE_PREFIX}{hashlib.sha256(name.encode()).hexdigest()[:_NAME_DIGITS]}_"
 
 
 def kind_of(spark_kind: str) -> str:
-    """A column's for values of Spark's."""
+    """The column type for a Spark type."""
     if spark_kind.startswith("decimal"):
         return spark_kind.replace("decimal", "numeric")
     if spark_kind.startswith("array<"):
@@ -76,7 +76,7 @@ def kind_of(spark_kind: str) -> str:
 
 
 def spark_kind_of(kind: str) -> str:
-    """Spark's for values of a column. What Spark has no kind for is told as text."""
+    """The Spark type for a column type; string for types that Spark does not have."""
     if kind.endswith("[]"):
         return f"array<{spark_kind_of(kind[:-2])}>"
     if kind == "numeric":
@@ -89,21 +89,21 @@ def spark_kind_of(kind: str) -> str:
 
 @frozen
 class Written:
-    """A column of rows, and the table's own that takes it."""
+    """A column of the rows, and the table's column for it."""
 
     name: str
     spark_kind: str
     kind: str
 
     def value(self, place: int) -> str:
-        """Of the stage's text."""
+        """The expression that converts the stage's text."""
         text = stage_column(place)
         if self.spark_kind.startswith("array<") and self.kind.endswith("[]"):
             items = f"jsonb_array_elements_text({text}::jsonb) WITH ORDINALITY AS a(item, place)"
             made = f"ARRAY(SELECT item FROM {items} ORDER BY place)::{self.kind}"
             return f"CASE WHEN {text} IS NOT NULL THEN {made} END"
         if self.spark_kind == "timestamp":
-            # In microseconds: no time zone has a say.
+            # Microseconds do not depend on the time zone.
             moment = f"timestamptz 'epoch' + {text}::bigint * interval '1 microsecond'"
             return f"({moment})::{self.kind}"
         return f"{text}::{self.kind}"
@@ -114,8 +114,8 @@ def stage_column(place: int) -> str:
 
 
 def create_stage(stage: str, columns: int) -> str:
-    """Every value as text: tasks need not know the table's kinds. A crash may empty it, which only
-    touches batches that are not committed.
+    """Every value is text, so tasks need not know the table's types. A crash may empty the table,
+    which only affects uncommitted batches.
     """
     texts = ", ".join(f"{stage_column(place)} text" for place in range(columns))
     return (
@@ -125,7 +125,7 @@ def create_stage(stage: str, columns: int) -> str:
 
 
 def create_table(table: str, columns: dict[str, str], key: tuple[str, ...]) -> str:
-    """`columns`: Spark's kinds by name."""
+    """`columns`: Spark types by name."""
     parts = [f"{quoted(name)} {kind_of(kind)}" for name, kind in columns.items()]
     if key:
         parts.append(f"PRIMARY KEY ({_names(key)})")
@@ -142,7 +142,7 @@ def create_markers(table: str) -> str:
 
 @frozen(kw_only=True)
 class Merge:
-    """A stage's rows into a table. `%s` is the list of attempts that count."""
+    """Moves a stage's rows into a table. `%s` is the list of valid attempts."""
 
     table: str
     stage: str
@@ -150,10 +150,10 @@ class Merge:
     mode: Mode
     key: tuple[str, ...] = ()
     deleted_place: int | None = None
-    """Where the stage says that a row is gone."""
+    """The stage column that marks deleted rows."""
 
     def statements(self) -> list[tuple[str, bool]]:
-        """Each with whether it takes the parameter."""
+        """Each statement, and whether it takes the parameter."""
         names = _names(one.name for one in self.columns)
         values = ", ".join(one.value(place) for place, one in enumerate(self.columns))
         insert = f"INSERT INTO {quoted_table(self.table)} ({names}) SELECT {values} FROM"
@@ -162,7 +162,7 @@ class Merge:
             case Mode.APPEND:
                 return [(f"{insert} {counts} ORDER BY part, place", True)]
             case Mode.COMPLETE:
-                # Not TRUNCATE: whoever reads meanwhile still sees the old rows.
+                # Not TRUNCATE, so concurrent readers still see the old rows.
                 return [
                     (f"DELETE FROM {quoted_table(self.table)}", False),
                     (f"{insert} {counts}", True),
@@ -173,7 +173,7 @@ class Merge:
     def _upsert(self, insert: str, counts: str) -> str:
         places = {one.name: place for place, one in enumerate(self.columns)}
         key_texts = ", ".join(stage_column(places[name]) for name in self.key)
-        # Within a batch the last row of a key is the one that counts.
+        # Within a batch, the last row of a key wins.
         latest = (
             f"WITH latest AS (SELECT DISTINCT ON ({key_texts}) * FROM {counts} "
             f"ORDER BY {key_texts}, part DESC, place DESC)"
@@ -205,11 +205,11 @@ def _names(names: Any) -> str:
 
 @frozen(kw_only=True)
 class Cursor:
-    """How a table is read on and on: by one column and, where its values are equal, by a key."""
+    """The order in which a table is read: by one column and, for equal values, by a key."""
 
     table: str
     columns: tuple[str, ...]
-    """`by` first."""
+    """The column `by` comes first."""
     kinds: tuple[str, ...]
     lag_ms: int = 0
 
@@ -220,7 +220,7 @@ class Cursor:
     def between(
         self, start: tuple[str, ...] | None, end: tuple[str, ...] | None
     ) -> tuple[str, list[str]]:
-        """Behind `start`, up to `end`; each is the values of a row, or only of `by`."""
+        """After `start`, up to `end`. Each has the values of a row, or only that of `by`."""
         by = quoted(self.columns[0])
         parts = [f"{by} IS NOT NULL"]
         values: list[str] = []
@@ -231,13 +231,13 @@ class Cursor:
                 parts.append(f"({names}) {sign} ({casts})")
                 values += place
         if end is None and self.lag_ms:
-            # Who began before that has had the time to commit.
+            # Transactions that began earlier have had time to commit.
             parts.append(f"{by} <= (now() - interval '{self.lag_ms} milliseconds')")
         return " AND ".join(parts), values
 
     def last_of(self, start: tuple[str, ...] | None, rows_max: int | None) -> tuple[str, list[str]]:
-        """The position of the last row to read; without `rows_max`, of the last there is."""
-        # Names of their own: the order is that of the columns, not of these texts.
+        """The position of the last row to read; without `rows_max`, of the last row."""
+        # Aliases, because the order is that of the columns, not of these texts.
         texts = ", ".join(
             f"{quoted(name)}::text AS {stage_column(place)}"
             for place, name in enumerate(self.columns)
@@ -252,7 +252,7 @@ class Cursor:
     def cuts(
         self, start: tuple[str, ...] | None, end: tuple[str, ...], parts: int
     ) -> tuple[str, list[str]]:
-        """Values of `by` that cut a range into equal parts."""
+        """A query for the values of `by` that cut a range into equal parts."""
         by, kind = quoted(self.columns[0]), self.kinds[0]
         where, values = self.between(start, end)
         inner = ", ".join(
@@ -272,7 +272,7 @@ def check_lag(cursor: Cursor) -> None:
 
 
 def write_position(place: tuple[str, ...] | None) -> dict[str, Any]:
-    """As Spark keeps it in the checkpoint."""
+    """The position as stored in Spark's checkpoint."""
     return {"behind": None if place is None else list(place)}
 
 

@@ -1,3 +1,3 @@
-"""What a consumer decides: membership of a group, positions, resets, what to fetch next and when to
-commit. Events go in, effects come out.
+"""A consumer's decisions: group membership, positions, resets, fetch sessions and auto-commit.
+Events go in, effects come out.
 """

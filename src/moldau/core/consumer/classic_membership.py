@@ -1,9 +1,9 @@
-"""A member of a classic group, decided step by step.
+"""The state machine of a member of a classic group.
 
 UNJOINED -> (poll) PREPARING -> (prepared) JOINING -> (joined) SYNCING -> (synced) STABLE
 STABLE -> (heartbeat: REBALANCE_IN_PROGRESS, or other topics) rejoins at the next poll
-anything -> (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION) what it had is lost, UNJOINED
-anything -> (FENCED_INSTANCE_ID, not authorized, …) FAILED: the user is told
+any -> (UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION) UNJOINED; its partitions are lost
+any -> (FENCED_INSTANCE_ID, not authorized, …) FAILED; the user gets the error
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ from moldau.protocol.messages.leave_group import LeaveGroupRequest, MemberIdenti
 from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 _LOST_COORDINATOR = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
-_LOST_PLACE = {
+_LOST_MEMBERSHIP = {
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.FENCED_INSTANCE_ID,
@@ -68,7 +68,7 @@ class MemberOptions:
     rack: str | None = None
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 300_000
-    """How long the group waits for a member to join again: max.poll.interval.ms."""
+    """How long the group waits for a member to rejoin: max.poll.interval.ms."""
 
 
 class ClassicMembership:
@@ -98,9 +98,9 @@ class ClassicMembership:
 
     @property
     def is_beating(self) -> bool:
-        # While it joins or waits for its share, the coordinator knows that it is there.
-        has_place = self.generation != NO_GENERATION and bool(self.member_id)
-        return has_place and self.state in {
+        # While JoinGroup or SyncGroup is parked, the coordinator expects no heartbeats.
+        is_member = self.generation != NO_GENERATION and bool(self.member_id)
+        return is_member and self.state in {
             MemberState.STABLE,
             MemberState.PREPARING,
             MemberState.UNJOINED,
@@ -129,30 +129,30 @@ class ClassicMembership:
             case Synced():
                 return self._synced(event)
             case HeartbeatAnswered():
-                return self._beaten(event)
+                return self._heartbeat_answered(event)
             case AskFailed():
-                return self._ask_again(find_coordinator=True)
+                return self._rejoin(find_coordinator=True)
             case RejoinWanted(reason):
-                self._want(reason)
+                self._request_rejoin(reason)
             case PollExpired():
                 return self._leave("the user did not poll in time", is_lost=True)
             case CommitRefused(generation, code):
                 if generation == self.generation:
-                    self._lose_place(code)
+                    self._lose_membership(code)
             case Left():
                 return self._leave("the consumer is being closed", is_lost=False)
         return []
 
-    # Wanting.
+    # Reasons to rejoin.
 
-    def _want(self, reason: str) -> None:
+    def _request_rejoin(self, reason: str) -> None:
         self._must_rejoin = True
         self._reason = reason
 
     def _subscribed(self, topics: tuple[str, ...]) -> list[Effect]:
         if set(topics) != set(self.topics):
             self.topics = topics
-            self._want("the subscription changed")
+            self._request_rejoin("the subscription changed")
         return []
 
     def _polled(self) -> list[Effect]:
@@ -160,24 +160,24 @@ class ClassicMembership:
             return []
         failure, self._failure = self._failure, None
         if failure is not None and failure.code is ErrorCode.FENCED_INSTANCE_ID:
-            # Two that take the place from each other would never end.
+            # Without this, two members with one instance id would fence each other forever.
             self._failure = failure
             return [Fail(failure)]
         self.state = MemberState.PREPARING
         is_lost, self._is_lost = self._is_lost, False
         if is_lost or self.protocol is RebalanceProtocol.EAGER:
-            given_up = self.owned
+            revoked = self.owned
         else:
-            given_up = tuple(one for one in self.owned if one.topic not in self.topics)
-        self.owned = tuple(one for one in self.owned if one not in set(given_up))
-        return [Prepare(given_up, is_lost)]
+            revoked = tuple(each for each in self.owned if each.topic not in self.topics)
+        self.owned = tuple(each for each in self.owned if each not in set(revoked))
+        return [Prepare(revoked, is_lost)]
 
     # Joining.
 
     def _prepared(self) -> list[Effect]:
         if self.state is not MemberState.PREPARING:
             return []
-        # An assignor of the user's may raise: then the next poll tries again.
+        # A user's assignor may raise: then the next poll tries again.
         self.state = MemberState.UNJOINED
         request = self._join_request()
         self.state = MemberState.JOINING
@@ -215,8 +215,8 @@ class ClassicMembership:
             reason=self._reason[:255],
         )
 
-    def _ask_again(self, *, find_coordinator: bool = False) -> list[Effect]:
-        """Of a rebalance that did not come to its end: it begins again with joining."""
+    def _rejoin(self, *, find_coordinator: bool = False) -> list[Effect]:
+        """Restarts an interrupted rebalance with JoinGroup."""
         if self.state not in {MemberState.JOINING, MemberState.SYNCING}:
             return []
         self.state = MemberState.JOINING
@@ -237,10 +237,10 @@ class ClassicMembership:
         if code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
             names = ", ".join(self._assignors)
             return self._fail(
-                code, f"its members share none of the assignors {names}, or are no consumers"
+                code, f"its members support none of the assignors {names}, or are not consumers"
             )
         if code in RETRIABLE or code is ErrorCode.REBALANCE_IN_PROGRESS:
-            return self._ask_again(find_coordinator=code in _LOST_COORDINATOR)
+            return self._rejoin(find_coordinator=code in _LOST_COORDINATOR)
         return self._fail(code)
 
     def _begin_sync(self, event: Joined) -> list[Effect]:
@@ -257,8 +257,8 @@ class ClassicMembership:
         if not self.is_leader or answer.skip_assignment:
             return [Ask(self._sync_request([]))]
         members = {
-            one.member_id: read_subscription(bytes(one.metadata), one.group_instance_id)
-            for one in answer.members
+            each.member_id: read_subscription(bytes(each.metadata), each.group_instance_id)
+            for each in answer.members
         }
         return [MakeShares(self.generation, self.assignor, members)]
 
@@ -296,20 +296,20 @@ class ClassicMembership:
         if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
             return self._start_over(code)
         if code in RETRIABLE or code is ErrorCode.REBALANCE_IN_PROGRESS:
-            return self._ask_again(find_coordinator=code in _LOST_COORDINATOR)
+            return self._rejoin(find_coordinator=code in _LOST_COORDINATOR)
         return self._fail(code)
 
     def _start_over(self, code: ErrorCode) -> list[Effect]:
-        self._forget_place(code)
+        self._forget_membership(code)
         if not self.owned:
-            return self._ask_again()
-        # What a cooperative member kept may be another's by now: first the user is told.
+            return self._rejoin()
+        # Partitions that a cooperative member kept may have a new owner: notify the user first.
         self._is_lost = True
         self.state = MemberState.UNJOINED
-        self._want(code.name)
+        self._request_rejoin(code.name)
         return []
 
-    def _forget_place(self, code: ErrorCode) -> None:
+    def _forget_membership(self, code: ErrorCode) -> None:
         if code is not ErrorCode.ILLEGAL_GENERATION:
             self.member_id = ""
         self.generation = self._last_generation = NO_GENERATION
@@ -317,48 +317,48 @@ class ClassicMembership:
     def _take_share(self, share: Partitions) -> list[Effect]:
         self.state = MemberState.STABLE
         had = set(self.owned)
-        added = tuple(one for one in share if one not in had)
+        added = tuple(each for each in share if each not in had)
         revoked: Partitions = ()
         if self.protocol is RebalanceProtocol.COOPERATIVE:
-            given = set(share)
-            revoked = tuple(one for one in self.owned if one not in given)
+            kept = set(share)
+            revoked = tuple(each for each in self.owned if each not in kept)
             if revoked:
-                # Only now can they go to another member, by one more rebalance.
-                self._want("partitions were given up for others")
+                # Another rebalance gives them to other members.
+                self._request_rejoin("partitions were revoked for other members")
         self.owned = self._last_assigned = share
         self._last_generation = self.generation
         return [Assigned(share, added, revoked)]
 
-    # While it is a member.
+    # Heartbeats and leaving.
 
-    def _beaten(self, event: HeartbeatAnswered) -> list[Effect]:
+    def _heartbeat_answered(self, event: HeartbeatAnswered) -> list[Effect]:
         if event.generation != self.generation or event.member_id != self.member_id:
             return []
         if event.code is ErrorCode.REBALANCE_IN_PROGRESS:
             if self.state is MemberState.STABLE and not self._must_rejoin:
-                self._want("the group is rebalancing")
+                self._request_rejoin("the group is rebalancing")
             return []
         if event.code is ErrorCode.FENCED_INSTANCE_ID:
             return self._fail(event.code, "another member has taken this group.instance.id")
-        if event.code in _LOST_PLACE:
-            self._lose_place(event.code)
+        if event.code in _LOST_MEMBERSHIP:
+            self._lose_membership(event.code)
             return []
         if event.code is ErrorCode.NONE or event.code in RETRIABLE:
             return []
         return self._fail(event.code)
 
-    def _lose_place(self, code: ErrorCode) -> None:
+    def _lose_membership(self, code: ErrorCode) -> None:
         if self.state in {MemberState.JOINING, MemberState.SYNCING}:
-            # The answer to the request under way says more.
+            # The response to the request in flight is more precise.
             return
-        self._forget_place(code)
+        self._forget_membership(code)
         self._is_lost = True
         self.state = MemberState.UNJOINED
-        self._want(code.name)
+        self._request_rejoin(code.name)
 
     def _leave(self, reason: str, *, is_lost: bool) -> list[Effect]:
         effects: list[Effect] = []
-        # Static members stay: their partitions wait for them.
+        # Static members do not leave: they keep their partitions.
         if self.member_id and self._options.instance_id is None:
             effects.append(Tell(self._leave_request(reason)))
         self.member_id = ""
@@ -367,7 +367,7 @@ class ClassicMembership:
         if not is_lost:
             self.owned = ()
         self.state = MemberState.UNJOINED
-        self._want(reason)
+        self._request_rejoin(reason)
         return effects
 
     def _leave_request(self, reason: str) -> LeaveGroupRequest:
@@ -380,17 +380,17 @@ class ClassicMembership:
         self.state = MemberState.FAILED
         self._is_lost = True
         if code is ErrorCode.FENCED_INSTANCE_ID:
-            self._forget_place(code)
+            self._forget_membership(code)
         text = f"group '{self._options.group_id}'" + (f": {detail}" if detail else "")
         self._failure = KafkaError(code, text)
         return [Fail(self._failure)]
 
 
 def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
-    """The best that all of them support, so that members can change from one to the next."""
-    for wanted in (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER):
-        if all(wanted in assignor.protocols for assignor in assignors):
-            return wanted
+    """The best protocol that all assignors support, so that members can switch between them."""
+    for protocol in (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER):
+        if all(protocol in assignor.protocols for assignor in assignors):
+            return protocol
     raise ValueError("these assignors have no rebalance protocol in common")
 
 

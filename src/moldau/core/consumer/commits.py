@@ -1,4 +1,4 @@
-"""When positions are committed by themselves, and which of them are news."""
+"""Auto-commit: when positions are due, and which of them changed."""
 
 from collections.abc import Collection, Mapping
 
@@ -7,7 +7,7 @@ from moldau.types import TopicPartition
 
 
 class AutoCommit:
-    """Of what was handed out before the poll that asks: the user is done with that."""
+    """Commits the positions as of the start of a poll: the user has processed what came before."""
 
     def __init__(self, *, is_enabled: bool, interval_ms: int) -> None:
         self.is_enabled = is_enabled
@@ -16,7 +16,7 @@ class AutoCommit:
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def start(self, now_ms: float) -> None:
-        """With the first assignment."""
+        """Called with the first assignment."""
         if self.is_enabled and self.due_ms == float("inf"):
             self.due_ms = now_ms + self._interval_ms
 
@@ -29,7 +29,7 @@ class AutoCommit:
     def failed(self, now_ms: float, pause_ms: float) -> None:
         self.due_ms = min(self.due_ms, now_ms + pause_ms)
 
-    def news(
+    def changed(
         self, consumed: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         return {
@@ -42,6 +42,6 @@ class AutoCommit:
         self._committed.update(offsets)
 
     def keep_only(self, partitions: Collection[TopicPartition]) -> None:
-        """Others may commit what this consumer does not have any more."""
+        """Forgets partitions that were revoked: other members may commit them."""
         kept = set(partitions)
-        self._committed = {one: at for one, at in self._committed.items() if one in kept}
+        self._committed = {each: at for each, at in self._committed.items() if each in kept}

@@ -1,5 +1,5 @@
-"""What members of a classic group tell each other through the coordinator: subscriptions and
-assignments, in the versions that Kafka's clients write.
+"""The protocol between the members of a classic group: subscriptions and assignments, in the
+versions that Kafka's clients write. The coordinator only passes them on.
 """
 
 import struct
@@ -21,7 +21,7 @@ from moldau.types import TopicPartition
 PROTOCOL_TYPE = "consumer"
 _WRITTEN_VERSION = 3
 _version = struct.Struct(">h")
-Found = TypeVar("Found", bound=Message)
+MessageT = TypeVar("MessageT", bound=Message)
 
 
 def write_subscription(subscription: Subscription) -> bytes:
@@ -40,17 +40,17 @@ def write_subscription(subscription: Subscription) -> bytes:
 
 
 def read_subscription(content: bytes, instance_id: str | None = None) -> Subscription:
-    found = _read(ConsumerProtocolSubscription, content)
+    message = _read(ConsumerProtocolSubscription, content)
     return Subscription(
-        topics=tuple(found.topics),
-        user_data=None if found.user_data is None else bytes(found.user_data),
+        topics=tuple(message.topics),
+        user_data=None if message.user_data is None else bytes(message.user_data),
         owned=tuple(
-            TopicPartition(one.topic, number)
-            for one in found.owned_partitions
-            for number in one.partitions
+            TopicPartition(topic.topic, number)
+            for topic in message.owned_partitions
+            for number in topic.partitions
         ),
-        generation=found.generation_id,
-        rack=found.rack_id or None,
+        generation=message.generation_id,
+        rack=message.rack_id or None,
         instance_id=instance_id,
     )
 
@@ -65,24 +65,26 @@ def write_assignment(partitions: Iterable[TopicPartition], user_data: bytes | No
 
 
 def read_assignment(content: bytes) -> tuple[TopicPartition, ...]:
-    """Empty for a member that was given nothing."""
+    """Empty for a member without partitions."""
     if not content:
         return ()
-    found = _read(ConsumerProtocolAssignment, content).assigned_partitions
-    return tuple(TopicPartition(one.topic, number) for one in found for number in one.partitions)
+    message = _read(ConsumerProtocolAssignment, content).assigned_partitions
+    return tuple(
+        TopicPartition(topic.topic, number) for topic in message for number in topic.partitions
+    )
 
 
 def _write(message: Message) -> bytes:
     return _version.pack(_WRITTEN_VERSION) + encode(message, _WRITTEN_VERSION)
 
 
-def _read(message_class: type[Found], content: bytes) -> Found:
-    """A newer version is read as the newest that is known: later fields come behind."""
+def _read(message_class: type[MessageT], content: bytes) -> MessageT:
+    """Reads a newer version as the newest known one: later fields are appended."""
     if len(content) < _version.size:
         raise MalformedRequestError(f"{message_class.__name__} of {len(content)} bytes")
     (version,) = _version.unpack_from(content)
     oldest, newest = message_class.VERSIONS
-    found, _ = decode_prefix(
+    message, _ = decode_prefix(
         message_class, max(oldest, min(version, newest)), memoryview(content)[_version.size :]
     )
-    return found
+    return message

@@ -1,6 +1,7 @@
-"""Fetch sessions (KIP-227): a broker remembers what a client reads, and is told only what changed.
+"""Fetch sessions (KIP-227): a broker remembers a client's partitions, and requests carry only
+changes.
 
-full (epoch 0) -> incremental (1, 2, …) -> any trouble -> full again
+full (epoch 0) -> incremental (1, 2, …) -> any error -> full
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ _FIRST_EPOCH = 0
 
 
 class FetchRow(NamedTuple):
-    """What a broker is asked for one partition."""
+    """The fetch parameters of one partition."""
 
     topic_id: Uuid
     fetch_offset: int
@@ -34,27 +35,27 @@ class SessionPlan(NamedTuple):
 
 
 class FetchSession:
-    """With one broker."""
+    """The session with one broker."""
 
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = _FIRST_EPOCH
         self._known: dict[TopicPartition, FetchRow] = {}
 
-    def plan(self, wanted: Mapping[TopicPartition, FetchRow]) -> SessionPlan:
-        before, self._known = self._known, dict(wanted)
+    def plan(self, requested: Mapping[TopicPartition, FetchRow]) -> SessionPlan:
+        before, self._known = self._known, dict(requested)
         if self._epoch == _FIRST_EPOCH:
-            return SessionPlan(self._id, self._epoch, dict(wanted), {})
-        changed = {one: row for one, row in wanted.items() if before.get(one) != row}
+            return SessionPlan(self._id, self._epoch, dict(requested), {})
+        changed = {each: row for each, row in requested.items() if before.get(each) != row}
         forgotten = {
-            one: row.topic_id
-            for one, row in before.items()
-            if one not in wanted or wanted[one].topic_id != row.topic_id
+            each: row.topic_id
+            for each, row in before.items()
+            if each not in requested or requested[each].topic_id != row.topic_id
         }
         return SessionPlan(self._id, self._epoch, changed, forgotten)
 
     def answered(self, session_id: int) -> None:
-        """A broker without room for a session gives none; then every request is a full one."""
+        """A broker without room for a session returns none; then every request is a full one."""
         self._id = session_id
         if session_id == NO_SESSION:
             self._epoch = _FIRST_EPOCH
@@ -62,7 +63,7 @@ class FetchSession:
             self._epoch = 1 if self._epoch == INT32_MAX else self._epoch + 1
 
     def reset(self, *, is_gone: bool = False) -> None:
-        """After an error: begin again, and let the broker drop the old one unless it is gone."""
+        """Starts over after an error. The broker drops the old session unless it is gone."""
         self._epoch = _FIRST_EPOCH
         self._known = {}
         if is_gone:

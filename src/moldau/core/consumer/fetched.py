@@ -1,5 +1,5 @@
-"""What a fetch brought for one partition, and how far it has been handed out. Records are made when
-they are asked for; bytes stay where the answer was read to.
+"""The fetched bytes of one partition, and how much of them has been handed out. Records are decoded
+on demand; the bytes stay in the buffer of the response.
 """
 
 from collections.abc import Sequence
@@ -28,46 +28,49 @@ from moldau.protocol.records.record_loops import (
 from moldau.types import Buffer
 
 Readers = tuple[Any, Any]
-"""What makes keys and values of bytes; None leaves them."""
+"""Deserializers of keys and values; None leaves bytes."""
 
 
 @frozen(kw_only=True)
 class FetchedBytes:
     buffer: Buffer
     aborted: Sequence[tuple[int, int]] | None = None
-    """(producer id, first offset) in read_committed; None: everything is read."""
+    """(producer id, first offset) of aborted transactions in read_committed; None reads everything.
+    """
     check_crcs: bool = True
 
 
 class DamagedBatchError(KafkaError):
-    """The batch at the position is damaged."""
+    """The batch at the consumer's position is damaged."""
 
     def __init__(self, problem: str, next_offset: int | None) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, problem)
         self.next_offset = next_offset
-        """After the batch, as its header says; None if the header cannot be right."""
+        """The offset after the batch, by its header; None if the header is invalid."""
 
 
 class Fetched:
-    """The batches of one partition, up to a damaged one. Raises DamagedBatchError if that is the
-    first.
+    """The batches of one partition, up to a damaged one. Raises DamagedBatchError if the first one
+    is damaged.
     """
 
-    def __init__(self, state: PartitionState, found: FetchedBytes) -> None:
+    def __init__(self, state: PartitionState, fetched: FetchedBytes) -> None:
         self.state = state
         self.version = state.version
-        self.buffer = found.buffer
+        self.buffer = fetched.buffer
         self.start_offset = state.fetch_offset
-        self.aborted = found.aborted
-        batches, end, problem = scan_batches(found.buffer, 0, len(found.buffer), found.check_crcs)
+        self.aborted = fetched.aborted
+        batches, end, problem = scan_batches(
+            fetched.buffer, 0, len(fetched.buffer), fetched.check_crcs
+        )
         is_progress = bool(batches) and batches[-1][3] >= state.fetch_offset
         if problem is not None and not is_progress:
-            raise DamagedBatchError(problem, _claimed_end(found.buffer, end, state.fetch_offset))
+            raise DamagedBatchError(problem, _claimed_end(fetched.buffer, end, state.fetch_offset))
         self.size_bytes = batches[-1][0] + batches[-1][1] if batches else 0
         self.next_offset = batches[-1][3] + 1 if batches else state.fetch_offset
         self.last_epoch = batches[-1][4] if batches else state.fetch_epoch
         self.visible = self._visible(batches)
-        """Without markers, and in read_committed without what was aborted."""
+        """The batches without markers, and in read_committed without aborted ones."""
         self._batches = iter(self.visible)
         self._cursor: RecordCursor | None = None
         self._batch_end = 0
@@ -78,15 +81,15 @@ class Fetched:
         return self.version != self.state.version
 
     def _visible(self, batches: list[ScannedBatch]) -> list[ScannedBatch]:
-        data = [one for one in batches if not one[6] & CONTROL_FLAG and one[11] > 0]
-        if not self.aborted or not any(one[6] & TRANSACTIONAL_FLAG for one in data):
+        data = [each for each in batches if not each[6] & CONTROL_FLAG and each[11] > 0]
+        if not self.aborted or not any(each[6] & TRANSACTIONAL_FLAG for each in data):
             return data
-        views = (RecordBatch(self.buffer, one[0]) for one in batches)
+        views = (RecordBatch(self.buffer, each[0]) for each in batches)
         kept = {batch.position for batch in committed_batches(views, self.aborted)}
-        return [one for one in data if one[0] in kept]
+        return [each for each in data if each[0] in kept]
 
     def take(self, into: list[ConsumerRecord], count: int, readers: Readers) -> bool:
-        """Appends up to `count` records and moves the position. False: nothing is left."""
+        """Appends up to `count` records and moves the position. False if nothing is left."""
         state = self.state
         while count > 0:
             if self._cursor is None and not self._open_next(readers):
@@ -103,7 +106,7 @@ class Fetched:
         return True
 
     def hand_out(self, count: int) -> bool:
-        """So many of the visible batches are handed out as a whole. False: nothing is left."""
+        """Hands out `count` visible batches as a whole. False if nothing is left."""
         if count == len(self.visible):
             self.finish()
             return False
@@ -114,7 +117,7 @@ class Fetched:
         return True
 
     def finish(self) -> None:
-        """All of it is handed out."""
+        """Everything has been handed out."""
         self.state.position = self.next_offset
         self.state.position_epoch = self.last_epoch
         self.state.taken(self.size_bytes)

@@ -1,5 +1,5 @@
-"""What any membership in a group is to the consumer around it: events go in, effects come out. The
-classic protocol is in classic_membership.py; the one of KIP-848 takes the same place.
+"""The interface of a group membership: its events and effects. classic_membership.py implements the
+classic protocol; that of KIP-848 can be added beside it.
 """
 
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ Partitions = tuple[TopicPartition, ...]
 class MemberState(Enum):
     UNJOINED = "unjoined"
     PREPARING = "preparing"
-    """The user is told what is given up."""
+    """The user is notified of revoked partitions."""
     JOINING = "joining"
     SYNCING = "syncing"
     STABLE = "stable"
     FAILED = "failed"
-    """The user has to decide."""
+    """The user has to handle the error."""
 
 
 # Events.
@@ -39,12 +39,12 @@ class Subscribed:
 
 @frozen
 class Polled:
-    """The user is there: what waited for that goes on."""
+    """The user called poll: steps that wait for it continue."""
 
 
 @frozen
 class Prepared:
-    """What was given up is done with."""
+    """The user has been notified of the revoked partitions."""
 
 
 @frozen
@@ -75,7 +75,7 @@ class HeartbeatAnswered:
 
 @frozen
 class AskFailed:
-    """A request of a rebalance came back without an answer: the connection broke."""
+    """A request of a rebalance failed without a response, as its connection broke."""
 
 
 @frozen
@@ -90,7 +90,7 @@ class PollExpired:
 
 @frozen
 class CommitRefused:
-    """A commit was told that this member is not in the group as it thought."""
+    """A commit was refused because of the member id or the generation."""
 
     generation: int
     code: ErrorCode
@@ -98,7 +98,7 @@ class CommitRefused:
 
 @frozen
 class Left:
-    """The user is done: unsubscribed or closed."""
+    """The user unsubscribed or closed the consumer."""
 
 
 Event = (
@@ -122,7 +122,7 @@ Event = (
 
 @frozen
 class Prepare:
-    """Commit, tell the user, and answer with Prepared. `is_lost`: others may have these already."""
+    """Commit, notify the user, then send Prepared. `is_lost`: others may own them already."""
 
     revoked: Partitions
     is_lost: bool
@@ -130,7 +130,7 @@ class Prepare:
 
 @frozen
 class Ask:
-    """To the coordinator, after a pause if the last attempt failed. The answer is an event."""
+    """A request to the coordinator, delayed after a failure. The response comes as an event."""
 
     request: Message
     after_failure: bool = False
@@ -139,7 +139,7 @@ class Ask:
 
 @frozen
 class MakeShares:
-    """As the leader; answered with SharesMade."""
+    """Compute the assignment as leader; answered with SharesMade."""
 
     generation: int
     assignor: str
@@ -148,7 +148,7 @@ class MakeShares:
 
 @frozen
 class Assigned:
-    """A rebalance is over. `revoked` is given up only now."""
+    """A rebalance is complete. `revoked` are the partitions to give up now."""
 
     partitions: Partitions
     added: Partitions
@@ -157,7 +157,7 @@ class Assigned:
 
 @frozen
 class Tell:
-    """A request whose answer changes nothing: leaving."""
+    """A request whose response does not matter, such as LeaveGroup."""
 
     request: Message
 
@@ -178,13 +178,13 @@ class Membership(Protocol):
 
     @property
     def needs_user(self) -> bool:
-        """Something waits for the next poll."""
+        """Whether a step waits for the next poll."""
 
     @property
     def is_beating(self) -> bool:
-        """The coordinator expects to hear of this member."""
+        """Whether the coordinator expects heartbeats."""
 
     def step(self, event: Event) -> list[Effect]: ...
 
     def heartbeat(self) -> Message:
-        """As this member is now."""
+        """The heartbeat request of the current generation."""

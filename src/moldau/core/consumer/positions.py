@@ -1,6 +1,6 @@
-"""Where a consumer stands in each of its partitions. Two offsets: `fetch_offset` runs ahead with
-what arrives, `position` follows with what is handed out. A seek or a new assignment changes
-`version`, so that what was asked for before is thrown away when it comes.
+"""A consumer's positions. `fetch_offset` advances with received records, `position` with records
+that were handed out. A seek or a new assignment changes `version`, so that responses to older
+requests are discarded.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -12,7 +12,7 @@ from moldau.types import NO_EPOCH, NO_NODE, NO_OFFSET, TopicPartition, Uuid
 
 @frozen
 class OffsetAndMetadata:
-    """What is committed: the offset of the next record to read."""
+    """A committed position: the offset of the next record to read."""
 
     offset: int
     metadata: str = ""
@@ -49,23 +49,25 @@ class PartitionState:
         self.position_epoch: int = NO_EPOCH
         self.fetch_offset = 0
         self.fetch_epoch: int = NO_EPOCH
-        """Of the batch before `fetch_offset`: tells whether a new leader has the same log."""
+        """The epoch of the batch before `fetch_offset`, to check that a new leader has the same
+        log.
+        """
         self.leader_epoch: int = NO_EPOCH
         self.topic_id: Uuid | None = None
         self.version = 0
         self.is_paused = False
         self.reset: ResetPolicy | None = None
-        """How to find a position, if that is wanted."""
+        """How to find a position, if it must be reset."""
         self.must_validate = False
         self.not_before_ms = 0.0
-        """After an error that does not pass by itself, nothing is asked for until then."""
+        """No request is sent before this time, after an error that persists."""
         self.high_watermark: int = NO_OFFSET
         self.end_offset: int = NO_OFFSET
-        """What this consumer may read up to: in read_committed, the last stable offset."""
+        """The end for this consumer: in read_committed, the last stable offset."""
         self.log_start_offset: int = NO_OFFSET
         self.preferred_replica: int = NO_NODE
         self.preferred_until_ms = 0.0
-        # Each is written by one thread only, so that no lock is needed.
+        # Each is written by one thread only, so no lock is needed.
         self._arrived_bytes = 0
         self._taken_bytes = 0
 
@@ -88,7 +90,7 @@ class PartitionState:
         self.preferred_replica = NO_NODE
 
     def rewind(self) -> None:
-        """Lets go of what was fetched and not handed out."""
+        """Discards records that were fetched and not handed out."""
         assert self.position is not None
         self.version += 1
         self.fetch_offset, self.fetch_epoch = self.position, self.position_epoch
@@ -105,15 +107,15 @@ class PartitionState:
 
     @property
     def lag(self) -> int | None:
-        """Records between the position and the end, as the last fetch told it."""
+        """Records between the position and the end, as of the last fetch."""
         if self.position is None or self.end_offset == NO_OFFSET:
             return None
         return max(self.end_offset - self.position, 0)
 
     def led_by(self, epoch: int, topic_id: Uuid) -> None:
-        """What is read next must be held against a new leader's log first (KIP-320)."""
+        """A new leader: the position must be validated against its log first (KIP-320)."""
         if topic_id != self.topic_id:
-            # A topic that was made again under its name begins with its epochs anew.
+            # A topic that was created again starts with new epochs.
             if self.topic_id is not None:
                 self.leader_epoch = self.fetch_epoch = self.position_epoch = NO_EPOCH
                 self.must_validate = False
@@ -123,14 +125,14 @@ class PartitionState:
             self.leader_epoch = epoch
 
     def read_from(self, leader: int, now_ms: float) -> int:
-        """The replica that the leader named, as long as that is fresh (KIP-392)."""
+        """The preferred read replica while it is valid (KIP-392), else the leader."""
         if self.preferred_replica != NO_NODE and now_ms < self.preferred_until_ms:
             return self.preferred_replica
         return leader
 
 
 class Positions:
-    """Of all assigned partitions."""
+    """The positions of all assigned partitions."""
 
     def __init__(self) -> None:
         self._states: dict[TopicPartition, PartitionState] = {}
@@ -152,10 +154,10 @@ class Positions:
         return self._states.get(partition)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
-        """Keeps what stays as it is; gives those that are new."""
-        wanted = dict.fromkeys(partitions)
-        self.remove([one for one in self._states if one not in wanted])
-        added = [one for one in wanted if one not in self._states]
+        """Keeps the state of partitions that stay, and returns the new ones."""
+        assigned = dict.fromkeys(partitions)
+        self.remove([each for each in self._states if each not in assigned])
+        added = [each for each in assigned if each not in self._states]
         for partition in added:
             self._states[partition] = PartitionState(partition)
         return [self._states[partition] for partition in added]
@@ -167,7 +169,7 @@ class Positions:
                 state.version += 1
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What may be committed."""
+        """The positions to commit."""
         return {
             state.partition: OffsetAndMetadata(state.position, "", state.position_epoch)
             for state in self._states.values()

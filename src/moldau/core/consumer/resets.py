@@ -1,4 +1,4 @@
-"""Where to begin if there is no position: auto.offset.reset, or what a user asks for by a seek."""
+"""Where to start without a position: auto.offset.reset, or a seek to the beginning or end."""
 
 import re
 from enum import Enum
@@ -18,7 +18,7 @@ class ResetKind(Enum):
     LATEST = "latest"
     BY_DURATION = "by_duration"
     NONE = "none"
-    """No position is an error."""
+    """A missing position is an error."""
 
 
 @frozen
@@ -27,7 +27,7 @@ class ResetPolicy:
     duration_ms: int = 0
 
     def timestamp(self, now_ms: int) -> int:
-        """What ListOffsets is asked for."""
+        """The timestamp for ListOffsets."""
         if self.kind is ResetKind.EARLIEST:
             return ListOffsetsTimestamp.EARLIEST
         if self.kind is ResetKind.LATEST:

@@ -1,4 +1,4 @@
 """Consumer groups and their offsets: one shard for each partition of __consumer_offsets.
 
-Classic groups are here whole. Groups of later kinds are known by their records, listed, and kept.
+Classic groups are coordinated here. Groups of later kinds are only listed, and their records kept.
 """

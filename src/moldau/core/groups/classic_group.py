@@ -1,7 +1,7 @@
-"""A classic group: its members, what they have in common, and the state it is in. Keeps the books
-only; when to rebalance is decided in rebalancing.py.
+"""A classic group: its members, their common protocols, and its state. Bookkeeping only;
+rebalancing.py decides when to rebalance.
 
-Between one assignment and the next the members are soft state: the log has the last assignment.
+Between two assignments the members are soft state: the log has the last assignment.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from moldau.protocol.error_codes import ErrorCode
 
 
 def select_protocol(members: Collection[Member]) -> str:
-    """Of those that all members know, the one that most of them want most."""
+    """The protocol that most members prefer, among those that all members support."""
     candidates = set.intersection(*({name for name, _ in m.protocols} for m in members))
     votes = Counter(member.vote(candidates) for member in members)
     return votes.most_common(1)[0][0]
@@ -27,23 +27,23 @@ class ClassicGroup:
         self.state = GroupState.EMPTY
         self.previous_state = GroupState.DEAD
         self.state_since_ms = state_since_ms
-        """None if the log has not kept it."""
+        """None if the log does not contain it."""
         self.generation = 0
         self.protocol_type: str | None = None
-        """None: nobody ever joined; simple consumers keep their offsets here."""
+        """None if no member ever joined: simple consumers only store their offsets here."""
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
         self.members: dict[str, Member] = {}
         self.static_ids: dict[str, str] = {}
-        """Instance ids to member ids."""
+        """Member ids by instance id."""
         self.pending_members: set[str] = set()
-        """Ids given out that nobody has joined with yet."""
+        """Member ids that were handed out and have not joined yet."""
         self.pending_syncs: set[str] = set()
-        """Members of this generation that have not asked for their assignment."""
+        """Members of this generation that have not sent SyncGroup."""
         self.topics: frozenset[str] | None = None
-        """What consumers are subscribed to; None if that is not known."""
+        """The topics that consumers are subscribed to; None if unknown."""
         self.has_new_member = False
-        """Somebody joined since the initial delay started: it is worth waiting a little more."""
+        """A member joined since the initial delay started, so the delay is extended."""
         self.initial_remaining_ms = 0
         self._joined_count = 0
         self._supporters: Counter[str] = Counter()
@@ -54,7 +54,7 @@ class ClassicGroup:
             f"members={list(self.members)})"
         )
 
-    # What it looks like
+    # Reading
 
     @property
     def joined_count(self) -> int:
@@ -79,22 +79,22 @@ class ClassicGroup:
         )
 
     def subscribes_to(self, topic: str) -> bool:
-        """Consumers whose subscription is not known may be subscribed to anything."""
+        """Consumers with an unknown subscription may be subscribed to any topic."""
         return self.is_consumers if self.topics is None else topic in self.topics
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these could be one of them."""
+        """Whether a member with these protocols could join."""
         if self.state is GroupState.EMPTY:
             return protocol_type != "" and protocols != ()
         return self.protocol_type == protocol_type and any(
             self._supporters[name] == len(self.members) for name, _ in protocols
         )
 
-    def wrong_member(
+    def member_error(
         self, member_id: str, instance_id: str | None, principal: str | None
     ) -> ErrorCode | None:
-        """What is wrong about somebody who says that it is this member, or speaks for it (None: who
-        may do that is decided elsewhere).
+        """The error of a request in the name of this member, None if it is valid. Without a
+        `principal`, the caller checks permissions itself.
         """
         if instance_id is not None:
             known_id = self.static_ids.get(instance_id)
@@ -105,12 +105,12 @@ class ClassicGroup:
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        # Ids can be listed by anybody who may describe the group; to know one is not enough.
+        # Every client that may describe the group can read member ids: the principal must match.
         if principal is not None and member.principal not in {None, principal}:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return None
 
-    # Members come and go
+    # Members
 
     def add(self, member: Member, protocol_type: str) -> None:
         if not self.members:
@@ -127,7 +127,7 @@ class ClassicGroup:
         self.pending_members.discard(member.member_id)
 
     def remove(self, member_id: str) -> Member | None:
-        """Also a pending one, of which there is nothing to give back."""
+        """Removes a member or a pending member id. None unless it was a member."""
         self.pending_members.discard(member_id)
         self.pending_syncs.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -142,7 +142,7 @@ class ClassicGroup:
         return member
 
     def replace_static(self, old_id: str, new: Member) -> None:
-        """A static member came back under a new id: it keeps its place and its leadership."""
+        """A static member returned with a new id. It keeps its position and its leadership."""
         old = self.members[old_id]
         assert old.instance_id == new.instance_id is not None, (old, new)
         assert old.join_ticket is None, old
@@ -157,18 +157,18 @@ class ClassicGroup:
             self.leader_id = new.member_id
 
     def members_with(self, old_id: str, new: Member) -> list[Member]:
-        """As if `new` were in the place of the member of that id."""
+        """The members, with `new` in place of the member `old_id`."""
         return [new if m.member_id == old_id else m for m in self.members.values()]
 
     def renew(self, member: Member, protocols: Protocols, ticket: Ticket) -> Ticket | None:
-        """It joins again, maybe with other protocols. Gives back who waited for it before."""
+        """The member joins again, maybe with other protocols. Returns the replaced ticket."""
         self._supporters.subtract(name for name, _ in member.protocols)
         member.protocols = protocols
         self._supporters.update(name for name, _ in protocols)
         return self.park_join(member, ticket)
 
     def park_join(self, member: Member, ticket: Ticket | None) -> Ticket | None:
-        """Gives back who waited before, if anybody."""
+        """Returns the ticket that waited before, if any."""
         self._joined_count += (ticket is not None) - (member.join_ticket is not None)
         waited, member.join_ticket = member.join_ticket, ticket
         return waited
@@ -176,7 +176,7 @@ class ClassicGroup:
     # Generations
 
     def elect_joined_leader(self) -> bool:
-        """Whether there is a leader that has joined; the old one if it has."""
+        """Keeps the leader if it has joined, else elects a joined member. False without one."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.join_ticket is not None:
             return True
@@ -201,7 +201,7 @@ class ClassicGroup:
         return subscribed_topics(m.metadata_for(name) for m in self.members.values())
 
     def mark_loaded(self) -> None:
-        """The log keeps groups that are empty or stable; it says which by their members."""
+        """The log only has empty and stable groups; the members tell which."""
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
         self.topics = self.read_topics()
 

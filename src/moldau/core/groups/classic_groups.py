@@ -1,4 +1,4 @@
-"""What the members of classic groups ask of their coordinator. Each request takes one turn."""
+"""Requests of classic groups' members to their coordinator. Each request takes one turn."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from moldau.core.groups.group_records import empty_group_record, group_record
 from moldau.core.groups.joining import (
     Join,
     StaticMemberStored,
+    join_error,
     join_group,
     static_member_appended,
     static_member_committed,
-    wrong_join,
 )
 from moldau.core.groups.member import NO_ASSIGNMENT, NO_MEMBER_ID, Caller
 from moldau.core.groups.rebalancing import (
@@ -44,14 +44,14 @@ from moldau.protocol.messages.sync_group import SyncGroupRequest
 
 @frozen
 class GroupCreated:
-    """The first member's JoinGroup goes on once its group is in the log."""
+    """The first member's JoinGroup continues once its group is in the log."""
 
     join: Join
 
 
 @frozen
 class AssignmentStored:
-    """The leader's assignment is on its way into the log. The group is stable once it is there."""
+    """The leader's assignment is being appended. The group is stable once it is committed."""
 
     group_id: str
     generation: int
@@ -65,14 +65,14 @@ class ClassicGroups:
     def __init__(self, registry: GroupRegistry, settings: Callable[[], GroupSettings]) -> None:
         self._registry = registry
         self._settings = settings
-        self._given: deque[tuple[str, str]] = deque()
-        """Groups and ids that were asked for, whether or not somebody has joined with them."""
+        self._issued_ids: deque[tuple[str, str]] = deque()
+        """Groups and member ids that were handed out, whether or not they were used."""
 
     def join(self, join: Join, turn: Turn) -> None:
         settings = self._settings()
-        wrong = wrong_join(join, settings)
-        if wrong is not None:
-            turn.reply(join.ticket, join_refused(wrong, join.member_id))
+        error = join_error(join, settings)
+        if error is not None:
+            turn.reply(join.ticket, join_refused(error, join.member_id))
             return
         group = self._registry.get(join.group_id)
         if isinstance(group, ClassicGroup):
@@ -85,7 +85,7 @@ class ClassicGroups:
         elif join.protocol_type == "" or not join.protocols:
             turn.reply(join.ticket, join_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         else:
-            # A group of another kind that has no members any more makes room.
+            # An empty group of another kind is replaced.
             left_over = [] if group is None else group.tombstones()
             created = empty_group_record(join.group_id, turn.now_ms)
             turn.append(
@@ -96,12 +96,12 @@ class ClassicGroups:
         settings, pending_before = self._settings(), len(group.pending_members)
         join_group(group, join, settings, turn)
         if len(group.pending_members) > pending_before:
-            self._given.append((group.group_id, join.new_member_id))
-            if len(self._given) > settings.pending_members_max:
+            self._issued_ids.append((group.group_id, join.new_member_id))
+            if len(self._issued_ids) > settings.pending_members_max:
                 self._forget_oldest(settings, turn)
 
     def _forget_oldest(self, settings: GroupSettings, turn: Turn) -> None:
-        group_id, member_id = self._given.popleft()
+        group_id, member_id = self._issued_ids.popleft()
         group = self._registry.classic(group_id)
         if group is not None and member_id in group.pending_members:
             turn.stop_timer(session_timer(group, member_id))
@@ -109,7 +109,7 @@ class ClassicGroups:
 
     def sync(self, request: SyncGroupRequest, ticket: Ticket, caller: Caller, turn: Turn) -> None:
         group = self._registry.classic(request.group_id)
-        refusal = _wrong_sync(group, request, caller)
+        refusal = _sync_error(group, request, caller)
         if refusal is not None or group is None:
             turn.reply(ticket, sync_refused(refusal or ErrorCode.UNKNOWN_MEMBER_ID))
             return
@@ -124,22 +124,22 @@ class ClassicGroups:
         if earlier is not None:
             turn.reply(earlier, sync_refused(ErrorCode.REBALANCE_IN_PROGRESS))
         if group.leader_id == member.member_id:
-            given = {a.member_id: a.assignment for a in request.assignments}
-            assignments = {m: given.get(m, NO_ASSIGNMENT) for m in group.members}
+            by_member = {a.member_id: a.assignment for a in request.assignments}
+            assignments = {m: by_member.get(m, NO_ASSIGNMENT) for m in group.members}
             sequel = AssignmentStored(group.group_id, group.generation, assignments)
             turn.append(Append(records=[group_record(group, assignments)], sequel=sequel))
 
     def heartbeat(self, request: HeartbeatRequest, caller: Caller, turn: Turn) -> HeartbeatResponse:
-        """Reads only, but for the timer."""
+        """Changes nothing but the session timer."""
         group = self._registry.classic(request.group_id)
         if group is None:
             return HeartbeatResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
         member_id = request.member_id
-        wrong = group.wrong_member(member_id, request.group_instance_id, caller.principal)
-        if wrong is None and request.generation_id != group.generation:
-            wrong = ErrorCode.ILLEGAL_GENERATION
-        if wrong is not None:
-            return HeartbeatResponse(error_code=wrong)
+        error = group.member_error(member_id, request.group_instance_id, caller.principal)
+        if error is None and request.generation_id != group.generation:
+            error = ErrorCode.ILLEGAL_GENERATION
+        if error is not None:
+            return HeartbeatResponse(error_code=error)
         expect_heartbeat(group, group.members[member_id], turn)
         preparing = group.state is GroupState.PREPARING_REBALANCE
         code = ErrorCode.REBALANCE_IN_PROGRESS if preparing else ErrorCode.NONE
@@ -148,20 +148,20 @@ class ClassicGroups:
     def leave(
         self, group_id: str, leaving: list[MemberIdentity], ticket: Ticket, turn: Turn
     ) -> None:
-        """Anybody who may use the group may end its memberships: administrators do."""
+        """Every client that may use the group may remove members, as administrators do."""
         group = self._registry.classic(group_id)
         codes = [
-            ErrorCode.UNKNOWN_MEMBER_ID if group is None else _leave_one(group, one, turn)
-            for one in leaving
+            ErrorCode.UNKNOWN_MEMBER_ID if group is None else _leave_one(group, member, turn)
+            for member in leaving
         ]
         answer = LeaveGroupResponse(
             members=[
                 MemberResponse(
-                    member_id=one.member_id,
-                    group_instance_id=one.group_instance_id,
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
                     error_code=code,
                 )
-                for one, code in zip(leaving, codes, strict=True)
+                for member, code in zip(leaving, codes, strict=True)
             ]
         )
         if group is not None and ErrorCode.NONE in codes:
@@ -171,7 +171,7 @@ class ClassicGroups:
                 complete_if_all_joined(group, turn)
         turn.reply_when_durable(ticket, answer)
 
-    # What happens besides requests
+    # Other events
 
     def loaded(self, turn: Turn) -> None:
         settings = self._settings()
@@ -179,7 +179,7 @@ class ClassicGroups:
             for member in group.members.values():
                 expect_heartbeat(group, member, turn)
             if len(group.members) > settings.members_max:
-                # So that members can still commit before some of them are turned away.
+                # A rebalance lets members commit before some of them are refused.
                 prepare_rebalance(group, settings, turn)
 
     def unloaded(self, turn: Turn) -> None:
@@ -243,7 +243,7 @@ class ClassicGroups:
     def failed(self, sequel: Sequel, code: ErrorCode, turn: Turn) -> None:
         match sequel:
             case GroupCreated(join) | StaticMemberStored(join):
-                # If this comes after the append, the group is there; only the answer is lost.
+                # After the append the group exists; only the answer is lost.
                 turn.reply(join.ticket, join_refused(code))
             case AssignmentStored():
                 group = self._waiting_for(sequel)
@@ -255,7 +255,7 @@ class ClassicGroups:
                 assert_never(sequel)
 
     def _waiting_for(self, stored: AssignmentStored) -> ClassicGroup | None:
-        """Another rebalance may have come in between; then the assignment is nobody's."""
+        """The group, unless another rebalance has made the assignment obsolete."""
         group = self._registry.classic(stored.group_id)
         if (
             group is None
@@ -266,17 +266,17 @@ class ClassicGroups:
         return group
 
 
-def _wrong_sync(
+def _sync_error(
     group: ClassicGroup | None, request: SyncGroupRequest, caller: Caller
 ) -> ErrorCode | None:
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    wrong = group.wrong_member(request.member_id, request.group_instance_id, caller.principal)
-    if wrong is not None:
-        return wrong
+    error = group.member_error(request.member_id, request.group_instance_id, caller.principal)
+    if error is not None:
+        return error
     if request.generation_id != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    # Old versions do not say what they believe the protocol is.
+    # Old versions do not send the protocol.
     if request.protocol_type not in {None, group.protocol_type} or request.protocol_name not in {
         None,
         group.protocol_name,

@@ -1,5 +1,5 @@
 """Groups of kinds that are not coordinated here: KIP-848 consumer groups, share groups, streams
-groups. What must be known to leave them alone: which kind, which records, whether anybody is in.
+groups. Only their kind, their record keys and their number of members are tracked.
 """
 
 from enum import Enum
@@ -21,7 +21,7 @@ _KIND_OF_TYPE = {
     **dict.fromkeys((10, 11, 12, 13, 14, 15), ForeignKind.SHARE),
     **dict.fromkeys((17, 18, 19, 20, 21, 22, 23), ForeignKind.STREAMS),
 }
-"""By the type of the record's key."""
+"""The group's kind by the type of the record's key."""
 _MEMBER_TYPES = frozenset({5, 10, 19})
 
 
@@ -46,7 +46,7 @@ class ForeignGroup:
 
     @property
     def may_become_classic(self) -> bool:
-        """As in Kafka: without members, consumer and streams groups give way."""
+        """As in Kafka, empty consumer and streams groups can be replaced."""
         return self.is_empty and self.kind is not ForeignKind.SHARE
 
     def replay(self, record: CoordinatorRecord) -> None:

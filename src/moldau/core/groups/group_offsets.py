@@ -1,4 +1,4 @@
-"""What is decided about committed offsets: whose commits count, what is fetched, what may go."""
+"""Decisions about committed offsets: commits, fetches, deletions and expiry."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -43,7 +43,7 @@ from moldau.types import INT64_MAX, ZERO_UUID, TopicPartition, Uuid
 
 _LATEST_MS = INT64_MAX
 GROUP_ID_NOT_FOUND_FROM = 9
-"""The OffsetCommit version from which clients understand that there is no such group."""
+"""The first OffsetCommit version whose clients know the error GROUP_ID_NOT_FOUND."""
 
 
 class GroupOffsets:
@@ -62,15 +62,15 @@ class GroupOffsets:
     def decide_commit(
         self, request: OffsetCommitRequest, version: int, caller: Caller, turn: Turn
     ) -> Decision[CoordinatorRecord, OffsetCommitResponse]:
-        """The topics are known to exist and have both name and id. Raises KafkaError if nothing can
-        be committed.
+        """The caller has checked that the topics exist and has set both name and id. Raises
+        KafkaError if nothing can be committed.
         """
         self._check_committer(request, version, caller, turn)
         metadata_max = self._settings().offset_metadata_chars_max
         kept_ms = request.retention_time_ms
-        # A client may ask for ever: 2^63-1 from now is not a time that could be stored.
+        # A client may request an unlimited time, and its end must fit into 64 bits.
         expire_ms = NO_EXPIRY if kept_ms == NO_EXPIRY else min(turn.now_ms + kept_ms, _LATEST_MS)
-        counting: dict[tuple[str, int], tuple[OffsetCommitRequestPartition, Uuid]] = {}
+        by_partition: dict[tuple[str, int], tuple[OffsetCommitRequestPartition, Uuid]] = {}
         topics: list[OffsetCommitResponseTopic] = []
         for topic in request.topics:
             results: list[OffsetCommitResponsePartition] = []
@@ -80,8 +80,8 @@ class GroupOffsets:
                 if len(partition.committed_metadata or "") > metadata_max:
                     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
-                    # Named again, the last counts: Kafka writes them all.
-                    counting[topic.name, index] = (partition, topic.topic_id)
+                    # Of a partition that is named twice the last one counts; Kafka writes both.
+                    by_partition[topic.name, index] = (partition, topic.topic_id)
                 results.append(
                     OffsetCommitResponsePartition(partition_index=index, error_code=code)
                 )
@@ -92,9 +92,11 @@ class GroupOffsets:
             )
         records = [
             offset_record(
-                request.group_id, *place, _value_of(partition, topic_id, turn.now_ms, expire_ms)
+                request.group_id,
+                *partition_key,
+                _value_of(partition, topic_id, turn.now_ms, expire_ms),
             )
-            for place, (partition, topic_id) in counting.items()
+            for partition_key, (partition, topic_id) in by_partition.items()
         ]
         return Decision(OffsetCommitResponse(topics=topics), records)
 
@@ -104,7 +106,7 @@ class GroupOffsets:
         group = self._registry.get(request.group_id)
         generation = request.generation_id_or_member_epoch
         if group is None:
-            # A consumer that assigns its partitions itself needs no group.
+            # A consumer that assigns its own partitions needs no group.
             if generation >= 0:
                 has_code = version >= GROUP_ID_NOT_FOUND_FROM
                 raise KafkaError(
@@ -123,12 +125,12 @@ class GroupOffsets:
     def decide_transactional_commit(
         self, request: TxnOffsetCommitRequest, now_ms: int
     ) -> Decision[CoordinatorRecord, TxnOffsetCommitResponse]:
-        """The records count when the transaction is committed. Raises KafkaError if nothing can be
-        part of it.
+        """The offsets take effect when the transaction is committed. Raises KafkaError if nothing
+        can be part of it.
         """
         self._check_transactional_committer(request)
         metadata_max = self._settings().offset_metadata_chars_max
-        counting: dict[tuple[str, int], TxnOffsetCommitRequestPartition] = {}
+        by_partition: dict[tuple[str, int], TxnOffsetCommitRequestPartition] = {}
         topics: list[TxnOffsetCommitResponseTopic] = []
         for topic in request.topics:
             results: list[TxnOffsetCommitResponsePartition] = []
@@ -138,47 +140,47 @@ class GroupOffsets:
                 if len(partition.committed_metadata or "") > metadata_max:
                     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
-                    counting[topic.name, index] = partition
+                    by_partition[topic.name, index] = partition
                 results.append(
                     TxnOffsetCommitResponsePartition(partition_index=index, error_code=code)
                 )
             topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=results))
-        # Kafka does not say here which topic of that name it was.
+        # As in Kafka, transactional commits have no topic id.
         records = [
             offset_record(
-                request.group_id, *place, _value_of(partition, ZERO_UUID, now_ms, NO_EXPIRY)
+                request.group_id, *partition_key, _value_of(partition, ZERO_UUID, now_ms, NO_EXPIRY)
             )
-            for place, partition in counting.items()
+            for partition_key, partition in by_partition.items()
         ]
         return Decision(TxnOffsetCommitResponse(topics=topics), records)
 
     def _check_transactional_committer(self, request: TxnOffsetCommitRequest) -> None:
-        """Producers say since KIP-447 for which member they commit: a zombie's commit is refused.
-        Older ones say nothing, and are fenced by their transactional id alone.
+        """Since KIP-447 producers name the member that they commit for, which fences zombies. Older
+        ones are fenced only by their transactional id.
         """
         group = self._registry.get(request.group_id)
         generation, member_id = request.generation_id, request.member_id
-        says_who = generation >= 0 or member_id != "" or request.group_instance_id is not None
+        names_member = generation >= 0 or member_id != "" or request.group_instance_id is not None
         if group is None:
             if generation >= 0:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         elif not isinstance(group, ClassicGroup):
             if group.kind is ForeignKind.SHARE:
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-            if says_who and (generation >= 0 or not group.is_empty):
+            if names_member and (generation >= 0 or not group.is_empty):
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        elif says_who and (generation >= 0 or group.state is not GroupState.EMPTY):
-            # A producer may have another name than the consumer that it commits for.
-            wrong = group.wrong_member(member_id, request.group_instance_id, None)
-            if wrong is None and generation != group.generation:
-                wrong = ErrorCode.ILLEGAL_GENERATION
-            if wrong is not None:
-                raise KafkaError(wrong)
+        elif names_member and (generation >= 0 or group.state is not GroupState.EMPTY):
+            # The producer's principal may differ from the consumer's.
+            error = group.member_error(member_id, request.group_instance_id, None)
+            if error is None and generation != group.generation:
+                error = ErrorCode.ILLEGAL_GENERATION
+            if error is not None:
+                raise KafkaError(error)
 
     # Fetching
 
     def fetch(self, request: OffsetFetchRequestGroup, *, requires_stable: bool) -> OffsetReading:
-        """Complete if it is small; otherwise a copy from which the rest can be read later."""
+        """A small reading is complete; a large one is a copy that the caller reads in parts."""
         reading = OffsetReading(self._store, request, requires_stable=requires_stable)
         if reading.size > AT_ONCE_MAX:
             reading.detach()
@@ -198,7 +200,7 @@ class GroupOffsets:
         if isinstance(group, ClassicGroup):
             refuses = group.state is not GroupState.EMPTY and not group.is_consumers
         else:
-            # Nobody here knows what its members are subscribed to.
+            # The subscriptions of a foreign group's members are unknown.
             refuses = not group.is_empty
         if refuses:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
@@ -213,11 +215,11 @@ class GroupOffsets:
                 results.append(
                     OffsetDeleteResponsePartition(partition_index=index, error_code=code)
                 )
-                place = TopicPartition(topic.name, index)
-                if not subscribed and self._has_any(request.group_id, place):
-                    deleted[place] = None
+                partition_key = TopicPartition(topic.name, index)
+                if not subscribed and self._has_any(request.group_id, partition_key):
+                    deleted[partition_key] = None
             topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=results))
-        records = [offset_tombstone(request.group_id, *place) for place in deleted]
+        records = [offset_tombstone(request.group_id, *partition_key) for partition_key in deleted]
         return Decision(OffsetDeleteResponse(topics=topics), records)
 
     def _has_any(self, group_id: str, partition: TopicPartition) -> bool:
@@ -230,8 +232,8 @@ class GroupOffsets:
             for topic, offsets in self._store.of_group(group_id).items()
             for partition in offsets
         }
-        for place in sorted(committed.union(self._store.pending_of_group(group_id))):
-            yield offset_tombstone(group_id, *place)
+        for partition_key in sorted(committed.union(self._store.pending_of_group(group_id))):
+            yield offset_tombstone(group_id, *partition_key)
 
     def tombstones_of_topics(
         self, deleted: Iterable[tuple[str, Uuid]]
@@ -245,7 +247,7 @@ class GroupOffsets:
     def expired_of_group(
         self, group: AnyGroup, now_ms: int
     ) -> tuple[list[CoordinatorRecord], bool]:
-        """Tombstones, and whether nothing is left."""
+        """Tombstones of expired offsets, and whether no offsets are left."""
         group_id = group.group_id
         by_topic = self._store.of_group(group_id)
         pending = self._store.pending_of_group(group_id)
@@ -256,10 +258,10 @@ class GroupOffsets:
             return [], False
         retention_ms = self._settings().offsets_retention_ms
         tombstones: list[CoordinatorRecord] = []
-        everything = not pending
+        is_all_expired = not pending
         for topic, offsets in by_topic.items():
             if isinstance(group, ClassicGroup) and group.subscribes_to(topic):
-                everything = False
+                is_all_expired = False
                 continue
             for partition, committed in offsets.items():
                 due_ms = committed.expire_ms
@@ -268,24 +270,24 @@ class GroupOffsets:
                 if due_ms <= now_ms and TopicPartition(topic, partition) not in pending:
                     tombstones.append(offset_tombstone(group_id, topic, partition))
                 else:
-                    everything = False
-        return tombstones, everything
+                    is_all_expired = False
+        return tombstones, is_all_expired
 
 
 def _check_member(group: ClassicGroup, request: OffsetCommitRequest, caller: Caller) -> None:
     generation = request.generation_id_or_member_epoch
     member_id, instance_id = request.member_id, request.group_instance_id
     if generation < 0 and member_id == "" and instance_id is None:
-        # Somebody who is not in the group, while others are.
+        # A client outside of a group that has members.
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-    wrong = group.wrong_member(member_id, instance_id, caller.principal)
-    if wrong is None and generation != group.generation:
-        wrong = ErrorCode.ILLEGAL_GENERATION
-    if wrong is None and group.state is GroupState.COMPLETING_REBALANCE:
-        # It has the new generation but no assignment yet: it must not commit for the old one.
-        wrong = ErrorCode.REBALANCE_IN_PROGRESS
-    if wrong is not None:
-        raise KafkaError(wrong)
+    error = group.member_error(member_id, instance_id, caller.principal)
+    if error is None and generation != group.generation:
+        error = ErrorCode.ILLEGAL_GENERATION
+    if error is None and group.state is GroupState.COMPLETING_REBALANCE:
+        # The member has a new generation without an assignment: its commit is for the old one.
+        error = ErrorCode.REBALANCE_IN_PROGRESS
+    if error is not None:
+        raise KafkaError(error)
 
 
 def _value_of(
@@ -305,7 +307,7 @@ def _value_of(
 
 
 def _expiry_counts_from(group: AnyGroup) -> Callable[[CommittedOffset], int] | None:
-    """Since when an offset is unused; None if the group is in a state in which none expires."""
+    """The time from which an offset counts as unused; None if the group's offsets do not expire."""
     if not isinstance(group, ClassicGroup):
         return _commit_time if group.is_empty else None
     if group.protocol_type is None:
@@ -314,7 +316,7 @@ def _expiry_counts_from(group: AnyGroup) -> Callable[[CommittedOffset], int] | N
         since_ms = group.state_since_ms
         return _commit_time if since_ms is None else lambda _: since_ms
     if group.is_consumers and group.topics is not None and group.state is GroupState.STABLE:
-        # Of topics that its members are not subscribed to any more.
+        # For topics that no member is subscribed to.
         return _commit_time
     return None
 

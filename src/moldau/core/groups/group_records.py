@@ -1,5 +1,5 @@
-"""The records of classic groups and offsets, in the versions that Kafka 4.3 writes; and how records
-of __consumer_offsets are read.
+"""Records of __consumer_offsets: writes those of classic groups and offsets in the versions of
+Kafka 4.3, and reads all.
 """
 
 from collections.abc import Collection, Mapping
@@ -28,10 +28,10 @@ from moldau.types import Buffer
 GROUP_METADATA_VERSION = 3
 OFFSET_COMMIT_VERSION = 4
 OFFSET_COMMIT_VERSION_WITH_EXPIRY = 1
-"""The only version that can say when an offset expires."""
+"""The only version with an expiry timestamp."""
 
 UNREAD: Final = Message()
-"""The value of a record whose kind of group is not coordinated here: it stays in the log."""
+"""Stands for the value of a foreign group's record, which stays in the log."""
 
 _READ_TYPES = frozenset(
     {LegacyOffsetCommitKey.API_KEY, OffsetCommitKey.API_KEY, GroupMetadataKey.API_KEY}
@@ -39,7 +39,7 @@ _READ_TYPES = frozenset(
 
 
 def decode_group_record(key: Buffer, value: Buffer | None) -> CoordinatorRecord | None:
-    """None for a type of a later release: it may be left over from an upgrade that was undone."""
+    """None for a record type of a later release: it may be left over from a downgrade."""
     try:
         decoded = decode_coordinator_key(CoordinatorTopic.GROUP, key)
     except KafkaError as error:
@@ -68,7 +68,7 @@ def group_record(
     members: Collection[Member] | None = None,
     leader_id: str | None = None,
 ) -> CoordinatorRecord:
-    """`members` and `leader_id` instead of the group's own, if they are about to change."""
+    """`members` and `leader_id` replace the group's own if they are about to change."""
     value = GroupMetadataValue(
         protocol_type=group.protocol_type or "",
         generation=group.generation,
@@ -93,12 +93,10 @@ def group_record(
 
 
 def read_group(key: GroupMetadataKey, value: GroupMetadataValue) -> ClassicGroup:
-    """The group as its last assignment left it. Of each member's protocols the log has kept only
-    the selected one.
-    """
+    """The group as of its last assignment. The log only has each member's selected protocol."""
     instances = [m.group_instance_id for m in value.members if m.group_instance_id is not None]
     if (value.members and value.protocol is None) or len(set(instances)) < len(instances):
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"no such group can be: {key.group!r}")
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"invalid record of group {key.group!r}")
     since_ms = value.current_state_timestamp
     group = ClassicGroup(key.group, None if since_ms == -1 else since_ms)
     group.generation = value.generation

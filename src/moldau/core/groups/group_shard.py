@@ -26,7 +26,7 @@ from moldau.types import NO_PRODUCER_ID, Uuid
 
 EXPIRY_TIMER: TimerKey = ("expiry",)
 EXPIRY_GROUPS_MAX = 50
-"""How many groups are looked at in one turn; the others can wait for the next."""
+"""Groups checked in one turn; the rest waits for the next."""
 
 
 class GroupShard:
@@ -38,7 +38,7 @@ class GroupShard:
         self._settings = settings
         self._to_expire: list[str] = []
 
-    # What the log says
+    # Replaying
 
     def replay(
         self, record: CoordinatorRecord, offset: int, producer_id: int = NO_PRODUCER_ID
@@ -61,7 +61,7 @@ class GroupShard:
     def _replay_foreign(self, record: CoordinatorRecord, group_id: str) -> None:
         self.registry.replay_foreign(record, group_id)
         if self.store.knows(group_id):
-            # It was dissolved; its offsets are still somebody's.
+            # The group was deleted, but it still has offsets.
             self.registry.ensure_simple(group_id)
 
     def _replay_offset(
@@ -78,7 +78,7 @@ class GroupShard:
     def end_transaction(self, producer_id: int, *, commits: bool) -> None:
         self.store.end_transaction(producer_id, commits=commits)
 
-    # What happens
+    # Events
 
     def loaded(self, turn: Turn) -> None:
         self.classic.loaded(turn)
@@ -105,7 +105,7 @@ class GroupShard:
         assert isinstance(sequel, Sequel), sequel
         self.classic.failed(sequel, code, turn)
 
-    # What goes
+    # Expiry and deletion
 
     def _expire(self, turn: Turn) -> None:
         if not self._to_expire:
@@ -144,12 +144,12 @@ class GroupShard:
         records: list[CoordinatorRecord] = []
         for group_id in group_ids:
             group = self.registry.get(group_id)
-            code = _why_not_deletable(group)
+            code = _deletion_error(group)
             if group is not None and code is ErrorCode.NONE:
                 records += self.offsets.tombstones_of_group(group_id)
                 records += _group_tombstones(group)
             results.append(DeletableGroupResult(group_id=group_id, error_code=code))
-        # In as many batches as it takes: groups can have very many offsets.
+        # Not one batch: groups can have very many offsets.
         return Decision(results, records, is_atomic=False)
 
 
@@ -163,12 +163,12 @@ def _modern_value(value: LegacyOffsetCommitValue | None) -> OffsetCommitValue | 
 
 def _is_empty(group: AnyGroup) -> bool:
     if isinstance(group, ClassicGroup):
-        # Somebody who was given an id is on its way in.
+        # A client with a pending member id is about to join.
         return group.state is GroupState.EMPTY and not group.pending_members
     return group.is_empty
 
 
-def _why_not_deletable(group: AnyGroup | None) -> ErrorCode:
+def _deletion_error(group: AnyGroup | None) -> ErrorCode:
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
     if isinstance(group, ClassicGroup):
@@ -177,7 +177,7 @@ def _why_not_deletable(group: AnyGroup | None) -> ErrorCode:
     if not group.is_empty:
         return ErrorCode.NON_EMPTY_GROUP
     if group.kind is ForeignKind.SHARE:
-        # Its state is in another topic, and nobody here could delete it there.
+        # Its state is in another topic, where it cannot be deleted yet.
         return ErrorCode.UNSUPPORTED_VERSION
     return ErrorCode.NONE
 

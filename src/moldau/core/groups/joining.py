@@ -1,7 +1,7 @@
-"""JoinGroup for a classic group: who may come in, under which id, and whether that rebalances.
+"""JoinGroup for a classic group: which members are accepted, with which id, and when it rebalances.
 
-A static member is known by its instance id: joining without a member id, it takes the place of the
-one that had the instance id before, and fences it.
+A static member is identified by its instance id: if it joins without a member id, it replaces and
+fences the member that had the instance id before.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 
 MEMBER_ID_REQUIRED_FROM = 4
-"""From this version on a new member joins twice: an abandoned first try leaves no member."""
+"""The first version in which a new member joins twice: an abandoned first try leaves no member."""
 SKIPS_ASSIGNMENT_FROM = 9
 
 
@@ -41,7 +41,7 @@ class Join:
     protocol_type: str
     protocols: Protocols
     fresh_id: str
-    """Random: makes a member id that nobody else has."""
+    """A random part that makes the member id unique."""
 
     @property
     def new_member_id(self) -> str:
@@ -51,15 +51,15 @@ class Join:
 
 @frozen
 class StaticMemberStored:
-    """A static member's new id is on its way into the log; the generation stays."""
+    """A static member's new id is being appended; the generation stays the same."""
 
     join: Join
     old_id: str
     new: Member
 
 
-def wrong_join(join: Join, settings: GroupSettings) -> ErrorCode | None:
-    """What is wrong whatever group it is for."""
+def join_error(join: Join, settings: GroupSettings) -> ErrorCode | None:
+    """Checks that do not depend on the group."""
     if join.group_id == "":
         return ErrorCode.INVALID_GROUP_ID
     shortest, longest = settings.session_timeout_min_ms, settings.session_timeout_max_ms
@@ -87,7 +87,7 @@ def join_group(group: ClassicGroup, join: Join, settings: GroupSettings, turn: T
     elif join.instance_id is not None:
         _join_static(group, join, settings, turn)
     elif join.version >= MEMBER_ID_REQUIRED_FROM:
-        _give_id(group, join, turn)
+        _issue_id(group, join, turn)
     else:
         _add(group, join, join.new_member_id, settings, turn)
 
@@ -99,15 +99,15 @@ def _has_room(group: ClassicGroup, member_id: str, settings: GroupSettings) -> b
         case GroupState.EMPTY | GroupState.DEAD:
             return True
         case GroupState.PREPARING_REBALANCE:
-            # Who has joined counts, not who is a member: so a group that is too large, because the
-            # limit was lowered, loses those that come back last.
+            # Only members that have joined count: so a group above a lowered limit loses the ones
+            # that rejoin last.
             has_joined = member is not None and member.join_ticket is not None
             return has_joined or group.joined_count < members_max
         case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
             return member is not None or len(group.members) < members_max
 
 
-def _give_id(group: ClassicGroup, join: Join, turn: Turn) -> None:
+def _issue_id(group: ClassicGroup, join: Join, turn: Turn) -> None:
     member_id = join.new_member_id
     group.pending_members.add(member_id)
     turn.start_timer(session_timer(group, member_id), join.session_timeout_ms)
@@ -135,30 +135,30 @@ def _add(
     if group.is_initial_rebalance:
         group.has_new_member = True
     group.add(_new_member(join, member_id), join.protocol_type)
-    # A client that gives up and tries again leaves a member behind that nobody hears of again.
+    # A client that gives up and retries with a new id leaves a dead member, which times out.
     turn.start_timer(session_timer(group, member_id), settings.new_member_join_timeout_ms)
     membership_changed(group, settings, turn)
 
 
-# Members that are known
+# Known members
 
 
 def _join_known(group: ClassicGroup, join: Join, settings: GroupSettings, turn: Turn) -> None:
     member_id = join.member_id
     if member_id in group.pending_members:
         if join.instance_id is not None:
-            # Static members are never pending: this id was given to somebody else.
+            # Static members are never pending: this id belongs to another client.
             turn.reply(join.ticket, join_refused(ErrorCode.INVALID_REQUEST, member_id))
         else:
             _add(group, join, member_id, settings, turn)
         return
-    wrong = group.wrong_member(member_id, join.instance_id, join.caller.principal)
-    if wrong is not None or group.state is GroupState.EMPTY:
-        turn.reply(join.ticket, join_refused(wrong or ErrorCode.UNKNOWN_MEMBER_ID, member_id))
+    error = group.member_error(member_id, join.instance_id, join.caller.principal)
+    if error is not None or group.state is GroupState.EMPTY:
+        turn.reply(join.ticket, join_refused(error or ErrorCode.UNKNOWN_MEMBER_ID, member_id))
         return
     member = group.members[member_id]
     if _repeats_itself(group, member, join):
-        # It may have missed the answer: the same one again.
+        # The answer may have been lost: repeat it.
         turn.reply(join.ticket, joined(group, member_id))
         return
     member.rebalance_timeout_ms = join.rebalance_timeout_ms
@@ -166,7 +166,7 @@ def _join_known(group: ClassicGroup, join: Join, settings: GroupSettings, turn: 
     member.principal = join.caller.principal
     earlier = group.renew(member, join.protocols, join.ticket)
     if earlier is not None:
-        # Its connection broke, and it asks again over another.
+        # The member retries over a new connection.
         turn.reply(earlier, join_refused(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
     membership_changed(group, settings, turn)
 
@@ -178,7 +178,7 @@ def _repeats_itself(group: ClassicGroup, member: Member, join: Join) -> bool:
         case GroupState.COMPLETING_REBALANCE:
             return True
         case GroupState.STABLE:
-            # A leader that joins again has seen something that changes the assignment.
+            # A leader rejoins when the assignment has to change, for example for new partitions.
             return group.leader_id != member.member_id
         case _:
             return False
@@ -209,7 +209,7 @@ def _join_static(group: ClassicGroup, join: Join, settings: GroupSettings, turn:
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_if_all_joined(group, turn)
     else:
-        # In CompletingRebalance the leader may have been told the old id, and would assign to it.
+        # In CompletingRebalance the leader may have received the old id, and would assign to it.
         prepare_rebalance(group, settings, turn)
 
 
@@ -232,12 +232,12 @@ def static_member_appended(group: ClassicGroup, stored: StaticMemberStored, turn
 def static_member_committed(
     group: ClassicGroup, stored: StaticMemberStored, settings: GroupSettings, turn: Turn
 ) -> None:
-    """Before version 9 a leader cannot be told to skip the assignment: it is told that another
-    leads, its old self, and so asks for its assignment like the others.
+    """Before version 9 the response cannot tell a leader to skip the assignment. It names the
+    leader's former id as leader instead, so that the member requests its assignment as a follower.
     """
     join, member_id = stored.join, stored.new.member_id
     if member_id not in group.members or group.state is not GroupState.STABLE:
-        # A rebalance came in between: as if it joined only now.
+        # A rebalance came in between: treat it as a new join.
         join_group(group, replace(join, member_id=member_id), settings, turn)
         return
     leads = group.leader_id == member_id

@@ -1,4 +1,4 @@
-"""Groups as administrators see them: ListGroups, DescribeGroups, and counts for metrics."""
+"""Groups for administrators: ListGroups, DescribeGroups, and counts for metrics."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -14,18 +14,18 @@ from moldau.protocol.messages.list_groups import ListedGroup
 CLASSIC = "classic"
 UNKNOWN = "Unknown"
 GROUP_ID_NOT_FOUND_FROM = 6
-"""The DescribeGroups version from which a group that is not there is an error."""
+"""The first DescribeGroups version that reports a missing group as an error."""
 
 
 class GroupFilter:
-    """Empty filters let everything pass; capitals do not matter."""
+    """Case-insensitive. An empty filter passes everything."""
 
     def __init__(self, states: Collection[str], types: Collection[str]) -> None:
         self._states = {state.strip().lower() for state in states}
         self._types = {kind.strip().lower() for kind in types}
 
     def listed(self, group: AnyGroup) -> ListedGroup | None:
-        """None if it does not pass."""
+        """None if the group does not pass the filter."""
         listed = _listed(group)
         if self._states and listed.group_state.lower() not in self._states:
             return None
@@ -51,7 +51,7 @@ def _listed(group: AnyGroup) -> ListedGroup:
 
 
 def _state_of(group: ForeignGroup) -> str:
-    # Its members talk to nobody while we run; what became of them only its own kind can say.
+    # Its members cannot reach a coordinator here, so the state of a group with members is unknown.
     return GroupState.EMPTY.value if group.is_empty else UNKNOWN
 
 
@@ -61,8 +61,8 @@ def describe_group(registry: GroupRegistry, group_id: str, version: int) -> Desc
         described = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         if version >= GROUP_ID_NOT_FOUND_FROM:
             described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            why = "not found" if group is None else "is not a classic group"
-            described.error_message = f"Group {group_id} {why}."
+            problem = "not found" if group is None else "is not a classic group"
+            described.error_message = f"Group {group_id} {problem}."
         return described
     is_stable = group.state is GroupState.STABLE
     return DescribedGroup(
@@ -76,7 +76,7 @@ def describe_group(registry: GroupRegistry, group_id: str, version: int) -> Desc
                 group_instance_id=member.instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
-                # Which of its protocols counts is known only once the group has agreed on one.
+                # The selected protocol is known only in a stable group.
                 member_metadata=member.metadata_for(group.protocol_name) if is_stable else b"",
                 member_assignment=member.assignment,
             )
@@ -86,7 +86,7 @@ def describe_group(registry: GroupRegistry, group_id: str, version: int) -> Desc
 
 
 def count_groups(registry: GroupRegistry) -> Counter[str]:
-    """By state."""
+    """Counts by state."""
     return Counter(listed.group_state for listed in map(_listed, registry))
 
 

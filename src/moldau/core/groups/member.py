@@ -7,7 +7,7 @@ from moldau.core.coordinator.effects import Ticket
 from moldau.frozen import frozen
 
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
-"""Names and their metadata, most wanted first; no name twice."""
+"""Names with their metadata, in order of preference, without duplicates."""
 
 NO_MEMBER_ID = ""
 NO_ASSIGNMENT = b""
@@ -15,7 +15,7 @@ NO_ASSIGNMENT = b""
 
 @frozen(kw_only=True)
 class Caller:
-    """Who sends a request."""
+    """The client that sends a request."""
 
     client_id: str
     client_host: str
@@ -26,20 +26,20 @@ class Caller:
 class Member:
     member_id: str
     instance_id: str | None
-    """A static member's own name: it keeps its place over restarts."""
+    """A static member's name, by which it keeps its position over restarts."""
     client_id: str
     client_host: str
     principal: str | None
-    """Whose id it is. None after loading: the first to use it has it."""
+    """The owner of the member id. None after loading: the first principal to use it owns it."""
     rebalance_timeout_ms: int
     session_timeout_ms: int
     protocols: Protocols
     assignment: bytes = NO_ASSIGNMENT
     join_ticket: Ticket | None = None
-    """Its JoinGroup is parked: it has joined the rebalance that is being prepared."""
+    """Its parked JoinGroup: the member has joined the rebalance that is being prepared."""
     sync_ticket: Ticket | None = None
     is_new: bool = False
-    """Its first JoinGroup has not been answered yet, so it cannot send heartbeats."""
+    """Its first JoinGroup is not answered yet, so it cannot send heartbeats."""
 
     @property
     def is_static(self) -> bool:
@@ -55,5 +55,5 @@ class Member:
         return next(name for name, _ in self.protocols if name in candidates)
 
     def is_excused(self) -> bool:
-        """Whether missing heartbeats mean nothing: it waits for us."""
+        """Whether heartbeats are not expected, because a request of the member is parked."""
         return not self.is_new and (self.join_ticket is not None or self.sync_ticket is not None)

@@ -1,5 +1,5 @@
-"""What a group has committed, as an answer to OffsetFetch. Large answers are built outside of the
-turn that asks, piece by piece: so they are built from a copy, which later commits do not change.
+"""A group's committed offsets as an OffsetFetch response. Large responses are built in parts after
+the request's turn, from a copy that later commits do not change.
 """
 
 from collections.abc import Container, Iterator
@@ -15,11 +15,11 @@ from moldau.protocol.messages.offset_fetch import (
 from moldau.types import NO_OFFSET, TopicPartition
 
 AT_ONCE_MAX = 1_000
-"""Partitions that are read within a turn."""
+"""The largest reading that is completed within the turn, in topics and partitions."""
 
 
 class OffsetReading:
-    """Add the partitions of `parts()` with `add`, then `response` is complete."""
+    """`response` is complete after every part of `parts()` was passed to `add`."""
 
     def __init__(
         self, store: OffsetStore, request: OffsetFetchRequestGroup, *, requires_stable: bool
@@ -35,7 +35,7 @@ class OffsetReading:
 
     @property
     def size(self) -> int:
-        """Of topics, which may be without partitions, and partitions."""
+        """The number of partitions, plus topics, which may have no partitions."""
         topics = self._request.topics
         if topics is None:
             return len(self._committed) + sum(map(len, self._committed.values()))
@@ -47,7 +47,7 @@ class OffsetReading:
         self.is_complete = True
 
     def detach(self) -> None:
-        """From here on it is a copy: what is committed later is not seen."""
+        """Copies the offsets, so that later commits do not change the reading."""
         committed, topics = self._committed, self._request.topics
         if topics is not None and len(topics) < len(committed):
             names = {topic.name for topic in topics}
@@ -55,8 +55,8 @@ class OffsetReading:
         self._committed = {name: dict(offsets) for name, offsets in committed.items()}
 
     def parts(self) -> Iterator[tuple[OffsetFetchResponseTopics, int | None]]:
-        """Each partition to read, with its topic's place in the response; also a topic without any,
-        as there may be thousands.
+        """Each partition to read, with its topic's entry in the response. A topic without
+        partitions is a part with None, as there may be thousands.
         """
         if self._request.topics is None:
             for name, offsets in self._committed.items():
@@ -64,26 +64,26 @@ class OffsetReading:
                 self.response.topics.append(topic)
                 yield from ((topic, index) for index in offsets)
             return
-        for asked in self._request.topics:
+        for requested in self._request.topics:
             topic = OffsetFetchResponseTopics(
-                name=asked.name, topic_id=asked.topic_id, partitions=[]
+                name=requested.name, topic_id=requested.topic_id, partitions=[]
             )
             self.response.topics.append(topic)
-            yield from ((topic, index) for index in asked.partition_indexes or (None,))
+            yield from ((topic, index) for index in requested.partition_indexes or (None,))
 
     def add(self, part: tuple[OffsetFetchResponseTopics, int | None]) -> None:
         topic, index = part
         if index is None:
             return
-        found = self._committed.get(topic.name, {}).get(index)
-        if found is not None and differs(found.topic_id, topic.topic_id):
-            found = None
+        committed = self._committed.get(topic.name, {}).get(index)
+        if committed is not None and differs(committed.topic_id, topic.topic_id):
+            committed = None
         is_pending = TopicPartition(topic.name, index) in self._pending
-        topic.partitions.append(_fetched(index, found, is_pending=is_pending))
+        topic.partitions.append(_fetched(index, committed, is_pending=is_pending))
 
 
 def _fetched(
-    index: int, found: CommittedOffset | None, *, is_pending: bool
+    index: int, committed: CommittedOffset | None, *, is_pending: bool
 ) -> OffsetFetchResponsePartitions:
     if is_pending:
         return OffsetFetchResponsePartitions(
@@ -91,11 +91,11 @@ def _fetched(
             committed_offset=NO_OFFSET,
             error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
         )
-    if found is None:
+    if committed is None:
         return OffsetFetchResponsePartitions(partition_index=index, committed_offset=NO_OFFSET)
     return OffsetFetchResponsePartitions(
         partition_index=index,
-        committed_offset=found.offset,
-        committed_leader_epoch=found.leader_epoch,
-        metadata=found.metadata,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
     )

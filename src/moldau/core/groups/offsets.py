@@ -1,4 +1,4 @@
-"""The committed offsets of a shard's groups, and those that wait for the end of a transaction."""
+"""The committed offsets of a shard's groups, and the pending offsets of open transactions."""
 
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
@@ -15,17 +15,17 @@ class CommittedOffset(NamedTuple):
     metadata: str
     commit_ms: int
     expire_ms: int
-    """NO_EXPIRY unless the client has asked for a time of its own."""
+    """NO_EXPIRY unless the client requested a retention time."""
     topic_id: Uuid
     record_offset: int
-    """Where in the log it is said."""
+    """The offset of its record in the log."""
 
 
 OffsetsByTopic: TypeAlias = dict[str, dict[int, CommittedOffset]]
 _NOTHING: OffsetsByTopic = {}
 
 
-class _Place(NamedTuple):
+class _GroupPartition(NamedTuple):
     group_id: str
     partition: TopicPartition
 
@@ -33,10 +33,10 @@ class _Place(NamedTuple):
 class OffsetStore:
     def __init__(self) -> None:
         self._committed: dict[str, OffsetsByTopic] = {}
-        self._pending: dict[int, dict[_Place, CommittedOffset]] = {}
-        """By producer id."""
+        self._pending: dict[int, dict[_GroupPartition, CommittedOffset]] = {}
+        """Pending offsets by producer id."""
         self._open: dict[str, dict[TopicPartition, set[int]]] = {}
-        """Which producers have pending offsets, by group and partition."""
+        """Producers with pending offsets, by group and partition."""
         self._count = 0
 
     # Reading
@@ -51,7 +51,7 @@ class OffsetStore:
                     yield group_id, TopicPartition(topic, partition), committed
 
     def of_group(self, group_id: str) -> OffsetsByTopic:
-        """Not to be changed."""
+        """The store's own map, which callers must not change."""
         return self._committed.get(group_id, _NOTHING)
 
     def pending_of_group(self, group_id: str) -> list[TopicPartition]:
@@ -64,8 +64,8 @@ class OffsetStore:
         return group_id in self._committed or group_id in self._open
 
     def of_topic(self, name: str, topic_id: Uuid) -> list[tuple[str, int]]:
-        """Groups and partitions for which that topic's offsets are kept, committed or pending.
-        Those of another topic that had the name before or has it now are not among them.
+        """Groups and partitions with committed or pending offsets of that topic, without those of
+        another topic that has or had the same name.
         """
         committed = {
             (group_id, partition)
@@ -74,10 +74,10 @@ class OffsetStore:
             if not differs(offset.topic_id, topic_id)
         }
         pending = {
-            (place.group_id, place.partition.partition)
+            (key.group_id, key.partition.partition)
             for offsets in self._pending.values()
-            for place, offset in offsets.items()
-            if place.partition.topic == name and not differs(offset.topic_id, topic_id)
+            for key, offset in offsets.items()
+            if key.partition.topic == name and not differs(offset.topic_id, topic_id)
         }
         return sorted(committed | pending)
 
@@ -85,14 +85,15 @@ class OffsetStore:
 
     def replay(
         self,
-        key: OffsetCommitKey,
+        stored_key: OffsetCommitKey,
         value: OffsetCommitValue | None,
         record_offset: int,
         producer_id: int,
     ) -> None:
-        place = _Place(key.group, TopicPartition(key.topic, key.partition))
+        partition = TopicPartition(stored_key.topic, stored_key.partition)
+        key = _GroupPartition(stored_key.group, partition)
         if value is None:
-            self._remove(place)
+            self._remove(key)
             return
         committed = CommittedOffset(
             value.offset,
@@ -104,49 +105,49 @@ class OffsetStore:
             record_offset,
         )
         if producer_id == NO_PRODUCER_ID:
-            self._put(place, committed)
+            self._put(key, committed)
         else:
-            self._pending.setdefault(producer_id, {})[place] = committed
-            open_here = self._open.setdefault(place.group_id, {})
-            open_here.setdefault(place.partition, set()).add(producer_id)
+            self._pending.setdefault(producer_id, {})[key] = committed
+            open_here = self._open.setdefault(key.group_id, {})
+            open_here.setdefault(key.partition, set()).add(producer_id)
 
     def end_transaction(self, producer_id: int, *, commits: bool) -> None:
-        for place, committed in self._pending.pop(producer_id, {}).items():
-            self._close(place, producer_id)
-            topic, partition = place.partition
-            known = self.of_group(place.group_id).get(topic, {}).get(partition)
-            # Compaction keeps the last record, so the last record must be the one that counts.
+        for key, committed in self._pending.pop(producer_id, {}).items():
+            self._close(key, producer_id)
+            topic, partition = key.partition
+            known = self.of_group(key.group_id).get(topic, {}).get(partition)
+            # Compaction keeps the last record of a key, so the last record must win here too.
             if commits and (known is None or known.record_offset < committed.record_offset):
-                self._put(place, committed)
+                self._put(key, committed)
 
-    def _put(self, place: _Place, committed: CommittedOffset) -> None:
-        topic, partition = place.partition
-        offsets = self._committed.setdefault(place.group_id, {}).setdefault(topic, {})
+    def _put(self, key: _GroupPartition, committed: CommittedOffset) -> None:
+        topic, partition = key.partition
+        offsets = self._committed.setdefault(key.group_id, {}).setdefault(topic, {})
         self._count += partition not in offsets
         offsets[partition] = committed
 
-    def _remove(self, place: _Place) -> None:
-        topic, partition = place.partition
-        by_topic = self._committed.get(place.group_id, _NOTHING)
+    def _remove(self, key: _GroupPartition) -> None:
+        topic, partition = key.partition
+        by_topic = self._committed.get(key.group_id, _NOTHING)
         if by_topic.get(topic, {}).pop(partition, None) is not None:
             self._count -= 1
             if not by_topic[topic]:
                 del by_topic[topic]
             if not by_topic:
-                del self._committed[place.group_id]
-        for producer_id in list(self._open.get(place.group_id, {}).get(place.partition, ())):
-            self._pending[producer_id].pop(place, None)
-            self._close(place, producer_id)
+                del self._committed[key.group_id]
+        for producer_id in list(self._open.get(key.group_id, {}).get(key.partition, ())):
+            self._pending[producer_id].pop(key, None)
+            self._close(key, producer_id)
 
-    def _close(self, place: _Place, producer_id: int) -> None:
-        by_partition = self._open[place.group_id]
-        by_partition[place.partition].discard(producer_id)
-        if not by_partition[place.partition]:
-            del by_partition[place.partition]
+    def _close(self, key: _GroupPartition, producer_id: int) -> None:
+        by_partition = self._open[key.group_id]
+        by_partition[key.partition].discard(producer_id)
+        if not by_partition[key.partition]:
+            del by_partition[key.partition]
         if not by_partition:
-            del self._open[place.group_id]
+            del self._open[key.group_id]
 
 
-def differs(stored: Uuid, asked: Uuid) -> bool:
+def differs(stored: Uuid, requested: Uuid) -> bool:
     """Whether both topics are known and are not the same."""
-    return stored != asked and ZERO_UUID not in {stored, asked}
+    return stored != requested and ZERO_UUID not in {stored, requested}

@@ -1,5 +1,5 @@
-"""The course of a rebalance of a classic group: it is prepared until everybody has joined or time
-is up, then a generation begins and waits for its leader's assignment.
+"""The rebalance of a classic group: it is prepared until all members have joined or the timeout
+expires; then a generation begins and waits for its leader's assignment.
 """
 
 from moldau.core.coordinator.effects import Append, TimerKey, Turn
@@ -36,7 +36,7 @@ def expect_heartbeat(group: ClassicGroup, member: Member, turn: Turn) -> None:
 
 
 def membership_changed(group: ClassicGroup, settings: GroupSettings, turn: Turn) -> None:
-    """Somebody joined, left or changed what it supports: there must be a new generation."""
+    """A member joined, left or changed its protocols: a new generation is needed."""
     if may_rebalance(group.state):
         prepare_rebalance(group, settings, turn)
     else:
@@ -50,7 +50,7 @@ def prepare_rebalance(group: ClassicGroup, settings: GroupSettings, turn: Turn) 
     group.pending_syncs.clear()
     turn.stop_timer(sync_timer(group))
     if group.state is GroupState.EMPTY:
-        # More members are likely to come right after the first.
+        # More members are likely to join right after the first.
         delay_ms = settings.initial_rebalance_delay_ms
         group.has_new_member = False
         group.initial_remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
@@ -78,7 +78,7 @@ def join_time_is_up(group: ClassicGroup, settings: GroupSettings, turn: Turn) ->
 
 
 def complete_if_all_joined(group: ClassicGroup, turn: Turn) -> None:
-    # The first rebalance of a group takes its delay even if all of its few members are there.
+    # A group's first rebalance always takes its full delay, even if all members have joined.
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and not group.is_initial_rebalance
@@ -91,26 +91,26 @@ def complete_if_all_joined(group: ClassicGroup, turn: Turn) -> None:
 
 
 def complete_join(group: ClassicGroup, turn: Turn) -> None:
-    """Who has not joined by now is out, except static members: their sessions decide."""
+    """Removes members that have not joined, except static ones, whose sessions decide."""
     turn.stop_timer(join_timer(group))
     for member in list(group.members.values()):
         if member.join_ticket is None and not member.is_static:
             group.remove(member.member_id)
             turn.stop_timer(session_timer(group, member.member_id))
     if group.members and not group.elect_joined_leader():
-        # Only static members are left and none is back. Their sessions will end.
+        # Only static members are left and none has rejoined. Their sessions will expire.
         group.initial_remaining_ms = 0
         turn.start_timer(join_timer(group), group.rebalance_timeout_ms)
         return
     group.begin_generation(turn.now_ms)
     if group.members:
-        _tell_generation(group, turn)
+        _announce_generation(group, turn)
     else:
-        # If this is lost, the log still has members, whose sessions will end again.
+        # If this is lost, the log still has the members, whose sessions will expire again.
         turn.append(Append(records=[group_record(group, {})]))
 
 
-def _tell_generation(group: ClassicGroup, turn: Turn) -> None:
+def _announce_generation(group: ClassicGroup, turn: Turn) -> None:
     for member in group.members.values():
         ticket = group.park_join(member, None)
         if ticket is not None:
@@ -126,12 +126,12 @@ def answer_syncs(group: ClassicGroup, code: ErrorCode | None, turn: Turn) -> Non
         ticket, member.sync_ticket = member.sync_ticket, None
         if ticket is not None:
             turn.reply(ticket, synced(group, member) if code is None else sync_refused(code))
-            # While it waited, its session was allowed to end without any effect.
+            # Its session timer may have fired without effect while the request was parked.
             expect_heartbeat(group, member, turn)
 
 
 def sync_time_is_up(group: ClassicGroup, settings: GroupSettings, turn: Turn) -> None:
-    """Members that never asked for their assignment do not work on it either."""
+    """Removes members that did not request their assignment: they do not process it either."""
     if group.state not in {GroupState.COMPLETING_REBALANCE, GroupState.STABLE}:
         return
     if group.pending_syncs:
@@ -141,11 +141,11 @@ def sync_time_is_up(group: ClassicGroup, settings: GroupSettings, turn: Turn) ->
         prepare_rebalance(group, settings, turn)
 
 
-# Members that go
+# Leaving members
 
 
 def drop_member(group: ClassicGroup, member: Member, turn: Turn) -> None:
-    """Whoever waits in its name is told to start again."""
+    """Removes the member. Its parked requests are refused, so that the client rejoins."""
     ticket = group.park_join(member, None)
     if ticket is not None:
         turn.reply(ticket, join_refused(ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER_ID))

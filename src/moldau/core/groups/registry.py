@@ -1,4 +1,4 @@
-"""All groups of a shard by id, of whatever kind. Replaying puts them here, or takes them away."""
+"""All groups of a shard by id. Only replaying adds or removes groups."""
 
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -49,13 +49,13 @@ class GroupRegistry:
         if not isinstance(group, ForeignGroup) or group.kind is not kind:
             if record.value is None:
                 return
-            # What was there before was turned into this, or is a group that only had offsets.
+            # The group before was converted to this kind, or only had offsets.
             group = self._groups[group_id] = ForeignGroup(group_id, kind)
         group.replay(record)
         if group.is_gone:
             del self._groups[group_id]
 
     def ensure_simple(self, group_id: str) -> None:
-        """Offsets belong to somebody: if no group is known, to a simple consumer."""
+        """Offsets without a known group belong to a simple consumer: adds a group for them."""
         if group_id not in self._groups:
             self._groups[group_id] = ClassicGroup(group_id)

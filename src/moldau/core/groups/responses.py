@@ -1,4 +1,4 @@
-"""The answers of classic groups that are made in more than one place."""
+"""Responses of classic groups that are built in more than one place."""
 
 from moldau.core.groups.classic_group import ClassicGroup
 from moldau.core.groups.member import NO_MEMBER_ID, Member
@@ -14,7 +14,7 @@ def join_refused(code: ErrorCode, member_id: str = NO_MEMBER_ID) -> JoinGroupRes
 def joined(
     group: ClassicGroup, member_id: str, *, skips_assignment: bool = False
 ) -> JoinGroupResponse:
-    """The generation as it is now; only the leader is told who else is in it."""
+    """The current generation; only the leader gets the list of members."""
     leads = group.leader_id == member_id
     return JoinGroupResponse(
         generation_id=group.generation,

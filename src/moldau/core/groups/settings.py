@@ -1,18 +1,18 @@
-"""The numbers that groups are run by. The shell makes them from the node's settings."""
+"""Settings of the group coordinator. The shell takes them from the node's configuration."""
 
 from moldau.frozen import frozen
 from moldau.types import INT32_MAX
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""A new member has no id to send heartbeats with while its first JoinGroup waits. This long."""
+"""How long a new member's first JoinGroup may wait. Without an id it cannot send heartbeats."""
 PROTOCOL_METADATA_BYTES_MAX = 256 * 1024
 PROTOCOLS_MAX = 64
 PENDING_MEMBERS_MAX = 2_000
-"""Of a shard: ids given out that nobody has joined with yet. They cost their askers nothing, so the
-oldest make room. Whoever still joins with one is told that it is unknown, and asks for another.
+"""The most pending member ids of a shard. A request for one costs a client nothing, so the oldest
+are dropped. A client that joins with a dropped id gets UNKNOWN_MEMBER_ID and requests another.
 """
 MEMBER_NAME_CHARS_MAX = 1_000
-"""Of a client's name in its member id. Kafka takes all 32,767 that a name can have."""
+"""The part of a client's name in its member id. Kafka uses the whole name, up to 32,767."""
 
 
 @frozen(kw_only=True)

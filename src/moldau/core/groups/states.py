@@ -1,11 +1,11 @@
 """The states of a classic group.
 
-    Empty ──join──> PreparingRebalance ──all joined, or time is up──> CompletingRebalance
+    Empty ──join──> PreparingRebalance ──all joined, or timeout─────> CompletingRebalance
       ^                 │      ^                                        │           │
-      └──nobody left────┘      ├──join, leave, failure──────────────────┘           │
+      └──all left───────┘      ├──join, leave, failure──────────────────┘           │
                                └──────────────Stable <──assignment committed────────┘
 
-Any of them may become Dead: the group is coordinated elsewhere, or is not there.
+Every state may become Dead: the group is coordinated elsewhere, or does not exist.
 """
 
 from enum import Enum
@@ -13,11 +13,11 @@ from enum import Enum
 
 class GroupState(Enum):
     EMPTY = "Empty"
-    """No members; offsets may linger, and simple consumers may commit."""
+    """No members; committed offsets may remain, and simple consumers may commit."""
     PREPARING_REBALANCE = "PreparingRebalance"
-    """JoinGroups are parked until all members are back, or their time is up."""
+    """JoinGroups are parked until all members have joined or the timeout expires."""
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """Everybody knows the new generation; SyncGroups are parked until the leader's is committed."""
+    """Members know the new generation; SyncGroups are parked until the assignment is committed."""
     STABLE = "Stable"
     DEAD = "Dead"
 

@@ -1,5 +1,5 @@
-"""What the coordinator reads of the clients' own protocol: the topics that consumers subscribe to.
-Everything else in it is between the members.
+"""The only part of the consumer protocol that the coordinator reads: the subscribed topics. The
+rest is between the members.
 """
 
 from collections.abc import Iterable
@@ -13,13 +13,13 @@ _VERSION_BYTES = 2
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """None if any of them cannot be read."""
+    """None if any subscription cannot be decoded."""
     topics: set[str] = set()
     for subscription in subscriptions:
         if len(subscription) < _VERSION_BYTES:
             return None
         try:
-            # Every version of it, known or not, starts like version 0.
+            # Every version, known or not, starts with the fields of version 0.
             first_part, _ = decode_prefix(
                 ConsumerProtocolSubscription, 0, subscription, _VERSION_BYTES
             )

@@ -1,1 +1,3 @@
-"""What the cluster is: an immutable image, and deltas that records make."""
+"""The cluster's metadata: an immutable image, and deltas that records are replayed into. Replaying
+is the only way to make a new image.
+"""

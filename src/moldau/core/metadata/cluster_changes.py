@@ -1,4 +1,4 @@
-"""Brokers and controllers on the way to the next image."""
+"""Changes of brokers and controllers within a delta."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         UnregisterBrokerRecord,
     )
 
-# Values of BrokerRegistrationChangeRecord.fenced; in_controlled_shutdown knows 0 and 1.
+# Values of BrokerRegistrationChangeRecord.fenced; in_controlled_shutdown is 0 or 1.
 UNFENCED = -1
 UNCHANGED = 0
 FENCED = 1
@@ -78,10 +78,12 @@ class ClusterChanges:
     def _broker(self, broker_id: int, epoch: int) -> BrokerImage:
         broker = self.brokers.get(broker_id)
         if broker is None:
-            raise MetadataReplayError(f"broker {broker_id} was changed and is not registered")
+            raise MetadataReplayError(
+                f"broker {broker_id} is changed by a record, but is not registered"
+            )
         if broker.epoch != epoch:
             raise MetadataReplayError(
-                f"broker {broker_id} was changed in epoch {epoch} and is in epoch {broker.epoch}"
+                f"broker {broker_id} is changed in epoch {epoch}, but is in epoch {broker.epoch}"
             )
         return broker
 
@@ -131,7 +133,7 @@ def controller_of(record: "RegisterControllerRecord") -> ControllerImage:
 
 
 def sorted_directories(directories: Iterable[Uuid]) -> tuple[Uuid, ...]:
-    """In Kafka's order: a UUID is two signed numbers there."""
+    """Kafka's order, which compares a UUID as two signed numbers."""
     return tuple(sorted(directories, key=_signed_halves))
 
 

@@ -1,5 +1,5 @@
-"""From one image to the next: records are replayed into a delta, which then makes the new image
-and says what is different. The only writer of metadata.
+"""From one image to the next: records are replayed into a delta, which makes the new image and
+reports the differences. The only writer of metadata.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 
 class MetadataDelta:
-    """Replay any number of records, then call `finish` once. Begin and End of a transaction change
-    nothing here: what is half done is held back by the loader.
+    """Replay any number of records, then call `finish` once. Begin and End of a transaction have no
+    effect here: the loader holds back open transactions.
     """
 
     def __init__(self, image: MetadataImage = EMPTY_IMAGE) -> None:
@@ -60,11 +60,11 @@ class MetadataDelta:
         self._next_producer_id = image.next_producer_id
 
     def replay(self, record: Message) -> None:
-        """Raises MetadataReplayError if the record cannot follow those before it."""
+        """Raises MetadataReplayError if the record contradicts those before it."""
         _REPLAY[type(record).__name__](self, record)
 
     def finish(self, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
-        """The image that has everything up to and including `offset`."""
+        """The image with everything up to and including `offset`."""
         return MetadataImage(
             offset=offset,
             epoch=epoch,
@@ -84,7 +84,7 @@ class MetadataDelta:
 
     @classmethod
     def between(cls, before: MetadataImage, after: MetadataImage) -> "MetadataDelta":
-        """What is different, however it came about: after a snapshot was loaded."""
+        """The differences between any two images, for a loaded snapshot."""
         delta = cls(before)
         delta._topics.become(after)
         delta._cluster.brokers.become(after.brokers)
@@ -98,16 +98,16 @@ class MetadataDelta:
         delta._next_producer_id = after.next_producer_id
         return delta
 
-    # What is different. Things that came and went within the delta are in none of these.
+    # Differences, without objects that were both added and removed within the delta.
 
     @property
     def changed_topics(self) -> set[str]:
-        """New ones and those with another partition; not the deleted ones."""
+        """New topics and those with changed partitions; not deleted ones."""
         return self._topics.changed
 
     @property
     def deleted_topics(self) -> Mapping[str, Uuid]:
-        """A name that was used again is also in `changed_topics`, with another id in the image."""
+        """A topic that was created again is also in `changed_topics`, with its new id."""
         return self._topics.deleted
 
     @property
@@ -120,7 +120,7 @@ class MetadataDelta:
 
     @property
     def changed_brokers(self) -> set[int]:
-        """Unregistered ones too."""
+        """Including unregistered brokers."""
         return self._cluster.brokers.changed
 
     @property
@@ -147,7 +147,7 @@ class MetadataDelta:
     def changed_tokens(self) -> set[str]:
         return self._tokens.changed
 
-    # One method for each kind of record that is not about topics or nodes.
+    # One method per kind of record that does not concern topics or nodes.
 
     def _remove_topic(self, record: "RemoveTopicRecord") -> None:
         name = self._topics.replay_remove(record)
@@ -159,7 +159,7 @@ class MetadataDelta:
         if record.name == METADATA_VERSION:
             check_level(record.feature_level)
         if record.name == KRAFT_VERSION:
-            # Control records say it; Kafka once wrote it here by mistake (KAFKA-18979).
+            # Its level is in control records; Kafka once wrote it here by mistake (KAFKA-18979).
             return
         if record.feature_level == 0:
             self._features.drop(record.name)
@@ -203,7 +203,9 @@ class MetadataDelta:
 
     def _remove_acl(self, record: "RemoveAccessControlEntryRecord") -> None:
         if self._acls.drop(record.id) is None:
-            raise MetadataReplayError(f"ACL {uuid_text(record.id)} was removed and is not there")
+            raise MetadataReplayError(
+                f"ACL {uuid_text(record.id)} is removed by a record, but does not exist"
+            )
 
     def _scram_credential(self, record: "UserScramCredentialRecord") -> None:
         credential = ScramCredential(
@@ -244,7 +246,7 @@ V = TypeVar("V")
 
 
 def _put_or_drop(draft: Draft[K, Mapping[str, V]], key: K, values: Mapping[str, V]) -> None:
-    """Nobody is remembered for having no values."""
+    """A key without values is dropped."""
     if values:
         draft.put(key, values)
     else:
@@ -256,10 +258,10 @@ def _nothing(_delta: MetadataDelta, _record: Any) -> None:
 
 
 def _refuse_abort(_delta: MetadataDelta, _record: Any) -> None:
-    raise MetadataReplayError("a transaction is aborted whose records are already in the delta")
+    raise MetadataReplayError("a transaction is aborted, but its records are already in the delta")
 
 
-# By the name of the class: most kinds are rare, and their modules are loaded with the first.
+# By class name: most kinds are rare, and their modules are imported with the first record.
 _REPLAY: dict[str, Callable[[MetadataDelta, Any], None]] = {
     "RegisterBrokerRecord": lambda d, r: d._cluster.replay_register_broker(r),
     "UnregisterBrokerRecord": lambda d, r: d._cluster.replay_unregister_broker(r),
@@ -286,6 +288,6 @@ _REPLAY: dict[str, Callable[[MetadataDelta, Any], None]] = {
     "EndTransactionRecord": _nothing,
     "AbortTransactionRecord": _refuse_abort,
     "NoOpRecord": _nothing,
-    # ZooKeeper is gone; clusters that came from it still have the record.
+    # Clusters that were migrated from ZooKeeper still have this record.
     "ZkMigrationStateRecord": _nothing,
 }

@@ -1,5 +1,5 @@
-"""A mapping of the next image while it is being made: the old one until the first change, then a
-copy. Remembers which keys differ.
+"""A mapping of the next image under construction: shared until the first change, then a copy.
+Tracks the keys that differ.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ class Draft(Generic[K, V]):
         self._base = base
         self._copy: dict[K, V] | None = None
         self.changed: set[K] = set()
-        """Added, replaced or dropped; not what came and went."""
+        """Keys that were added, replaced or dropped, compared with the base."""
 
     def get(self, key: K) -> V | None:
         return self.mapping.get(key)
@@ -26,7 +26,7 @@ class Draft(Generic[K, V]):
         self.changed.add(key)
 
     def drop(self, key: K) -> V | None:
-        """What was there."""
+        """Returns the dropped value."""
         dropped = self._writable().pop(key, None)
         if key in self._base:
             self.changed.add(key)
@@ -35,13 +35,13 @@ class Draft(Generic[K, V]):
         return dropped
 
     def become(self, target: Mapping[K, V]) -> None:
-        """As if records had made it from what it was."""
+        """Changes the content to `target` as if by records."""
         self._copy = dict(target)
         self.changed = differing_keys(self._base, target)
 
     @property
     def mapping(self) -> Mapping[K, V]:
-        """The image's once the draft is no longer changed."""
+        """The result, which becomes part of the image: the draft must not change afterwards."""
         return self._base if self._copy is None else self._copy
 
     def _writable(self) -> dict[K, V]:
@@ -51,7 +51,7 @@ class Draft(Generic[K, V]):
 
 
 def differing_keys(before: Mapping[K, V], after: Mapping[K, V]) -> set[K]:
-    """Keys that only one has, or with another value."""
+    """Keys that are in one mapping only or have different values."""
     if before is after:
         return set()
     return {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}

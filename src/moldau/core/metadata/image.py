@@ -1,5 +1,5 @@
-"""The cluster's metadata at one offset of the metadata log. Nothing in an image ever changes:
-a delta makes the next one. Mappings are plain dicts that nobody may write to.
+"""The cluster's metadata at one offset of the metadata log. An image is immutable: a delta makes
+the next one. Mappings are plain dicts that must not be written to.
 """
 
 from collections.abc import Mapping
@@ -13,25 +13,25 @@ from moldau.types import NO_LEADER, ZERO_UUID, TopicPartition, Uuid
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 
-# Directory ids that name no directory.
+# Reserved directory ids.
 MIGRATING_DIRECTORY = ZERO_UUID
-"""Assigned before directories had ids."""
+"""The replica was assigned before directories had ids."""
 UNASSIGNED_DIRECTORY = Uuid(bytes(15) + b"\x01")
 LOST_DIRECTORY = Uuid(bytes(15) + b"\x02")
-"""On a directory that is offline."""
+"""The replica's directory is offline."""
 
 
 class ConfigResource(NamedTuple):
     kind: ConfigResourceType
     name: str
-    """"" of BROKER is the default of all brokers."""
+    """"" of kind BROKER is the default of all brokers."""
 
 
 @frozen(kw_only=True)
 class PartitionImage:
     replicas: tuple[int, ...]
     directories: tuple[Uuid, ...]
-    """One for each replica."""
+    """One directory per replica."""
     isr: tuple[int, ...]
     removing_replicas: tuple[int, ...] = ()
     adding_replicas: tuple[int, ...] = ()
@@ -53,7 +53,7 @@ class TopicImage:
 @frozen
 class Endpoint:
     name: str
-    """The listener's name."""
+    """The name of the listener."""
     host: str
     port: int
     security_protocol: int = 0
@@ -71,9 +71,9 @@ class BrokerImage:
     in_controlled_shutdown: bool = False
     is_migrating_zk_broker: bool = False
     log_directories: tuple[Uuid, ...] = ()
-    """Those that are online, in Kafka's order."""
+    """Online directories, in Kafka's order."""
     cordoned_log_directories: tuple[Uuid, ...] | None = None
-    """None until the broker has said."""
+    """None until the broker has reported them."""
 
 
 @frozen(kw_only=True)
@@ -86,8 +86,8 @@ class ControllerImage:
 
 
 class AclImage(NamedTuple):
-    """Numbers are those of the enums ResourceType, PatternType, AclOperation and AclPermissionType;
-    one that a later release added is kept as it is.
+    """Numbers are those of the enums ResourceType, PatternType, AclOperation and AclPermissionType.
+    Unknown numbers of later releases are kept.
     """
 
     resource_type: int
@@ -130,18 +130,18 @@ class DelegationToken:
 @frozen(kw_only=True)
 class MetadataImage:
     offset: int = -1
-    """The last offset that is in it."""
+    """The offset of the last record in the image."""
     epoch: int = 0
     timestamp_ms: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
-    """Finalized levels: metadata.version and the others, without those at 0. kraft.version is not
-    here: the quorum keeps it."""
+    """Finalized levels, including metadata.version, without those at 0. kraft.version is kept by
+    the quorum instead."""
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
     controllers: Mapping[int, ControllerImage] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topics_by_id: Mapping[Uuid, TopicImage] = field(default_factory=dict)
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
-    """Of every kind: topics, brokers, groups, client metrics."""
+    """Settings of all kinds of resources: topics, brokers, groups, client metrics."""
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
     next_producer_id: int = 0
     acls: Mapping[Uuid, AclImage] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class MetadataImage:
 
     @property
     def metadata_version(self) -> int | None:
-        """The level; None before the bootstrap records."""
+        """The level of metadata.version; None before the bootstrap records."""
         return self.features.get(METADATA_VERSION)
 
     def topic(self, name: str) -> TopicImage | None:

@@ -1,4 +1,4 @@
-"""What a level of metadata.version allows: which version each metadata record is written in."""
+"""Levels of metadata.version, and the version of each metadata record at a level."""
 
 from collections.abc import Iterable
 
@@ -19,7 +19,7 @@ from moldau.protocol.wire.schema import Message
 LEVELS = {version.name: version.level for version in METADATA_VERSIONS}
 OLDEST_LEVEL = METADATA_VERSIONS[0].level
 NEWEST_LEVEL = METADATA_VERSIONS[-1].level
-# The newest that this release may finalize; later ones are under construction.
+# The newest level that this release may finalize; later ones are unstable.
 LATEST_RELEASED_LEVEL = LEVELS["4.3-IV0"]
 
 ZK_MIGRATION_FROM = LEVELS["3.4-IV0"]
@@ -33,7 +33,7 @@ CORDONED_DIRECTORIES_FROM = LEVELS["4.3-IV0"]
 
 
 def record_version(record: Message, level: int) -> int:
-    """The version in which Kafka writes this record at this level of metadata.version."""
+    """The version in which Kafka writes this record at a level of metadata.version."""
     if isinstance(record, PartitionRecord | PartitionChangeRecord):
         return 2 if level >= ELR_FROM else int(level >= DIRECTORIES_FROM)
     if isinstance(record, RegisterBrokerRecord):
@@ -52,7 +52,7 @@ def _register_broker_version(level: int) -> int:
 
 
 def _registration_change_version(record: BrokerRegistrationChangeRecord) -> int:
-    """The oldest that can say it."""
+    """The oldest version that has the record's fields."""
     if record.cordoned_log_dirs is not None:
         return 3
     if record.log_dirs:
@@ -61,7 +61,7 @@ def _registration_change_version(record: BrokerRegistrationChangeRecord) -> int:
 
 
 def check_level(level: int) -> None:
-    """Raises KafkaError(UNSUPPORTED_VERSION) for a level of metadata.version nobody here knows."""
+    """Raises KafkaError(UNSUPPORTED_VERSION) for an unknown level of metadata.version."""
     if not OLDEST_LEVEL <= level <= NEWEST_LEVEL:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
@@ -72,7 +72,7 @@ def check_level(level: int) -> None:
 
 
 def level_after(records: Iterable[Message], level: int | None) -> int | None:
-    """The level once these records are in the log: one of them may set it."""
+    """The level after these records, one of which may set it."""
     for record in records:
         if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
             level = record.feature_level
@@ -80,8 +80,8 @@ def level_after(records: Iterable[Message], level: int | None) -> int | None:
 
 
 def encode_records(records: Iterable[Message], level: int | None) -> list[bytes]:
-    """As the log holds them. Each is written by the rules of the level in front of it, or of the
-    one that it sets.
+    """The records in the log's encoding. Each is written at the level before it, or at the one that
+    it sets.
     """
     encoded = []
     for record in records:

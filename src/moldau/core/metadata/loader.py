@@ -1,5 +1,5 @@
-"""Turns committed batches into images. Batches that arrive together make one delta. A transaction
-of records shows only once it has ended; one that was aborted never does.
+"""Turns committed batches into images. Batches that arrive together make one delta. A transaction's
+records become visible when it ends, those of an aborted one never.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from moldau.protocol.wire.schema import Message
 
 
 class CommittedBatch(NamedTuple):
-    """One batch of the metadata log below its high watermark. Control batches have no records."""
+    """A batch of the metadata log below its high watermark. Control batches have no records."""
 
     base_offset: int
     last_offset: int
@@ -35,18 +35,18 @@ class MetadataLoader:
     def __init__(self, image: MetadataImage = EMPTY_IMAGE) -> None:
         self.image = image
         self.transaction_start: int | None = None
-        """The offset of the Begin record of a transaction that is open."""
+        """The offset of the open transaction's Begin record."""
         self._delta = MetadataDelta(image)
         self._transaction: list[Message] = []
-        # Where the next image ends: provenance of what was replayed or can be skipped.
+        # The end of the next image: offset, epoch and time of the last replayed or skipped record.
         self._end = (image.offset, image.epoch, image.timestamp_ms)
 
     def load(self, batch: CommittedBatch) -> None:
-        """Raises MetadataReplayError, naming the offset; the loader cannot be used after it."""
+        """Raises MetadataReplayError with the offset; the loader is unusable afterwards."""
         for index, record in enumerate(batch.records):
             offset = batch.base_offset + index
             if isinstance(record, BeginTransactionRecord) and self.transaction_start is None:
-                # What is in front of it shows; the end may then be inside the batch.
+                # Records before it are visible, so the image may end inside the batch.
                 self._end = (offset - 1, batch.epoch, batch.append_time_ms)
             try:
                 self._replay(record, offset)
@@ -58,8 +58,8 @@ class MetadataLoader:
             self._end = (batch.last_offset, batch.epoch, batch.append_time_ms)
 
     def flush(self) -> Loaded | None:
-        """The image with everything that was loaded, except an open transaction; None if that is
-        the image that is already known.
+        """The image with everything that was loaded, except an open transaction. None if nothing
+        changed.
         """
         if self._end[0] == self.image.offset:
             return None
@@ -89,5 +89,5 @@ class MetadataLoader:
 
     def _leave_transaction(self) -> None:
         if self.transaction_start is None:
-            raise MetadataReplayError("a transaction ends that never began")
+            raise MetadataReplayError("a transaction ends that did not begin")
         self.transaction_start = None

@@ -1,7 +1,7 @@
-"""What is raised when a record of the metadata log cannot follow those before it."""
+"""The error for a record of the metadata log that contradicts those before it."""
 
 from moldau.protocol.errors import MoldauError
 
 
 class MetadataReplayError(MoldauError):
-    """The log says something impossible. Nobody may go on with an image that misses a record."""
+    """The log is inconsistent. An image that misses a record must not be used."""

@@ -1,6 +1,6 @@
-"""A snapshot file: control batches around batches of metadata records. The header says how new the
-newest record is, the footer that nothing is missing; the quorum's own records follow the header.
-Offsets count the records of the file.
+"""A snapshot file: control batches around batches of metadata records. The header has the time of
+the newest record, the footer proves that the file is complete; the quorum's records follow the
+header. Offsets count the records of the file.
 """
 
 import contextlib
@@ -29,19 +29,19 @@ from moldau.types import Buffer
 RECORDS_IN_BATCH_MAX = 1024
 _CONTROL_VERSION = 0
 
-# Of the quorum: kraft.version and the voters.
+# The quorum's records: kraft.version and the voters.
 ControlValue: TypeAlias = tuple[ControlType, bytes]
 
 
 class DamagedSnapshotError(MoldauError):
-    """Not a whole snapshot. Nothing of it may be used."""
+    """The snapshot is damaged or incomplete. No part of it may be used."""
 
 
 @frozen(kw_only=True)
 class SnapshotHead:
     epoch: int
     timestamp_ms: int
-    """Of the last record of the log that is in the snapshot."""
+    """Describes the last log record that is in the snapshot."""
     control_values: tuple[ControlValue, ...] = ()
 
 
@@ -54,7 +54,7 @@ class Snapshot:
 def encode_snapshot(
     head: SnapshotHead, records: Iterable[Message], *, now_ms: int
 ) -> Iterator[bytes]:
-    """Batch by batch."""
+    """Yields batch by batch."""
     header = SnapshotHeaderRecord(last_contained_log_timestamp=head.timestamp_ms)
     first = (ControlType.SNAPSHOT_HEADER, encode(header, _CONTROL_VERSION))
     values = (first, *head.control_values)
@@ -72,7 +72,7 @@ def encode_snapshot(
 
 
 def metadata_batch(encoded: Iterable[bytes], place: OffsetAndEpoch, now_ms: int) -> bytes:
-    """As Kafka writes them: no keys, no compression, one time for all."""
+    """As in Kafka: no keys, no compression, one timestamp for all records."""
     records = [
         Record(place.base_offset + index, now_ms, None, value)
         for index, value in enumerate(encoded)
@@ -81,8 +81,8 @@ def metadata_batch(encoded: Iterable[bytes], place: OffsetAndEpoch, now_ms: int)
 
 
 def decode_snapshot(content: Buffer) -> Snapshot:
-    """Raises DamagedSnapshotError unless it is whole, from header to footer, and KafkaError
-    (UNSUPPORTED_VERSION) for records of a later release.
+    """Raises DamagedSnapshotError unless the content is complete from header to footer, and
+    KafkaError (UNSUPPORTED_VERSION) for records of a later release.
     """
     control: list[ControlValue] = []
     records: list[Message] = []
@@ -109,7 +109,7 @@ def decode_snapshot(content: Buffer) -> Snapshot:
 
 
 def snapshot_timestamp_ms(start: Buffer) -> int:
-    """From the first batch; what follows may be cut off."""
+    """Reads only the first batch, so the rest may be missing."""
     with _damaged():
         for batch in iterate_batches(start):
             batch.check_crc()
@@ -137,7 +137,7 @@ def _damaged() -> Iterator[None]:
 
 
 def _checked_batches(content: Buffer) -> Iterator[RecordBatch]:
-    """Nothing of a batch is believed before its checksum."""
+    """Checks each batch's checksum before anything else."""
     end = 0
     for batch in iterate_batches(content):
         batch.check_crc()

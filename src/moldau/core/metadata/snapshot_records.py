@@ -1,4 +1,4 @@
-"""An image as the records that make it, in Kafka's order and versions: what a snapshot holds."""
+"""The content of a snapshot: the records that make up an image, in Kafka's order and versions."""
 
 from collections.abc import Iterator, Sequence
 
@@ -43,8 +43,8 @@ from moldau.types import NO_NODE, Uuid
 
 
 def snapshot_records(image: MetadataImage) -> Iterator[Message]:
-    """Replayed into an empty image they give this one. The level of metadata.version comes first,
-    as it may say how the rest is to be read; what a low level cannot say is left out.
+    """Replaying them into an empty image gives this one. The level of metadata.version comes first,
+    because it determines the versions of the rest; fields above the level are left out.
     """
     level = OLDEST_LEVEL
     if image.metadata_version is not None:
@@ -143,7 +143,7 @@ def _partition_record(
 
 
 def _if_any(replicas: Sequence[int], level: int) -> list[int] | None:
-    """A tagged field is left out rather than written empty."""
+    """None for no replicas: a tagged field is omitted instead of written empty."""
     return list(replicas) if replicas and level >= ELR_FROM else None
 
 

@@ -1,6 +1,4 @@
-"""The levels of all features that a new cluster begins with: those that were asked for, and for the
-others what belongs to the release.
-"""
+"""Feature levels of a new cluster: requested ones, and the release's defaults for the others."""
 
 from collections.abc import Mapping
 
@@ -11,7 +9,7 @@ from moldau.protocol.errors import MoldauError
 from moldau.protocol.log_records import FeatureLevelRecord
 
 _NAMES = {level: name for name, level in LEVELS.items()}
-# "4.3" is the last level of that release, once it is one.
+# "4.3" is the last level of that release, once it is stable.
 _RELEASES = {
     version.name.partition("-")[0]: version.level
     for version in METADATA_VERSIONS
@@ -20,11 +18,11 @@ _RELEASES = {
 
 
 class FeatureError(MoldauError):
-    """A release or a feature that cannot be used as asked for."""
+    """The requested release or feature level is not possible."""
 
 
 def release_level(text: str, *, allow_unstable: bool = False) -> int:
-    """The level of metadata.version for a release such as 4.3, 4.3.1 or 4.3-IV0."""
+    """The level of metadata.version of a release such as 4.3, 4.3.1 or 4.3-IV0."""
     release = ".".join(text.split(".")[:2])
     level = LEVELS.get(release, _RELEASES.get(release))
     newest = NEWEST_LEVEL if allow_unstable else LATEST_RELEASED_LEVEL
@@ -48,13 +46,13 @@ def parse_feature(text: str) -> tuple[str, int]:
 
 def starting_levels(
     release: int | None,
-    asked_for: Mapping[str, int],
+    requested: Mapping[str, int],
     *,
     has_dynamic_quorum: bool,
     allow_unstable: bool = False,
 ) -> dict[str, int]:
-    """Of every feature, metadata.version and kraft.version among them, by name."""
-    levels = dict(asked_for)
+    """The levels of all features by name, including metadata.version and kraft.version."""
+    levels = dict(requested)
     newest = NEWEST_LEVEL if allow_unstable else LATEST_RELEASED_LEVEL
     if METADATA_VERSION in levels:
         if release is not None:
@@ -78,7 +76,7 @@ def starting_levels(
 
 
 def feature_records(levels: Mapping[str, int]) -> list[FeatureLevelRecord]:
-    """metadata.version first. Features at 0 have none, nor has the quorum's own kraft.version."""
+    """metadata.version comes first. Features at 0 and the quorum's kraft.version have no record."""
     first = FeatureLevelRecord(name=METADATA_VERSION, feature_level=levels[METADATA_VERSION])
     others = [
         FeatureLevelRecord(name=name, feature_level=level)
@@ -96,19 +94,19 @@ def _default_level(name: str, release: int) -> int:
     )
 
 
-def _kraft_level(asked_for: int | None, has_dynamic_quorum: bool) -> int:
-    """Static voters, from controller.quorum.voters, belong to level 0, others to level 1."""
+def _kraft_level(requested: int | None, has_dynamic_quorum: bool) -> int:
+    """Static voters from controller.quorum.voters require level 0, dynamic ones level 1."""
     needed = int(has_dynamic_quorum)
-    if asked_for is not None and (asked_for > 0) is not has_dynamic_quorum:
+    if requested is not None and (requested > 0) is not has_dynamic_quorum:
         raise FeatureError(
-            f"{KRAFT_VERSION}={asked_for} does not go "
+            f"{KRAFT_VERSION}={requested} is not possible "
             + (
                 "without controller.quorum.voters: leave it out"
                 if has_dynamic_quorum
                 else "with controller.quorum.voters: remove that setting"
             )
         )
-    return needed if asked_for is None else asked_for
+    return needed if requested is None else requested
 
 
 def _check_level(name: str, levels: Mapping[str, int]) -> None:

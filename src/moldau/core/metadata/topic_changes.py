@@ -1,4 +1,4 @@
-"""Topics and partitions on the way to the next image."""
+"""Changes of topics and partitions within a delta."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         TopicRecord,
     )
 
-# Values of PartitionChangeRecord that leave things as they are.
+# Values of PartitionChangeRecord for no change.
 NO_LEADER_CHANGE = -2
 NO_RECOVERY_STATE_CHANGE = -1
 
@@ -32,7 +32,7 @@ _RECOVERY_STATES = frozenset(LeaderRecoveryState)
 
 
 class TopicChanges:
-    """`deleted` has topics of the old image only; one that is made again is in both."""
+    """`deleted` only has topics of the old image; a topic that is created again is also changed."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.changed: set[str] = set()
@@ -41,7 +41,7 @@ class TopicChanges:
         self._before = image
         self._by_name = Draft(image.topics)
         self._by_id = Draft(image.topics_by_id)
-        # Of topics that this delta has touched: still ours to write to.
+        # Partitions of changed topics, as dicts that this delta may write to.
         self._partitions: dict[Uuid, dict[int, PartitionImage]] = {}
 
     @property
@@ -53,7 +53,7 @@ class TopicChanges:
         return self._by_id.mapping
 
     def become(self, image: MetadataImage) -> None:
-        """As if records had made its topics from what they were."""
+        """Changes the topics to those of `image` as if by records."""
         before = self._before.topics_by_id
         self._by_name.become(image.topics)
         self._by_id.become(image.topics_by_id)
@@ -80,13 +80,13 @@ class TopicChanges:
         before = topic.partitions.get(record.partition_id) if topic is not None else None
         if before is None:
             raise MetadataReplayError(
-                f"partition {uuid_text(record.topic_id)}:{record.partition_id} was changed and "
+                f"partition {uuid_text(record.topic_id)}:{record.partition_id} was changed, but "
                 "does not exist"
             )
         self._put(record.topic_id, record.partition_id, changed_partition(before, record))
 
     def replay_remove(self, record: "RemoveTopicRecord") -> str:
-        """The name of the topic that is gone."""
+        """Returns the name of the removed topic."""
         topic = self._by_id.drop(record.topic_id)
         if topic is None:
             _unknown_topic(record.topic_id)
@@ -104,7 +104,7 @@ class TopicChanges:
             topic = self._by_name.get(record.topic_name)
             if topic is None:
                 raise MetadataReplayError(
-                    f"the eligible leaders of topic {record.topic_name!r} were cleared and it does "
+                    f"the eligible leaders of {record.topic_name!r} were cleared, but it does "
                     "not exist"
                 )
             self._clear_elr(topic)
@@ -162,8 +162,8 @@ def partition_of(record: "PartitionRecord") -> PartitionImage:
 
 
 def changed_partition(before: PartitionImage, record: "PartitionChangeRecord") -> PartitionImage:
-    """What a record does not mention stays. Each change is an epoch of the partition's; naming a
-    leader, even the same one, starts an epoch of leadership.
+    """Fields that the record omits stay. Each change raises the partition epoch; a leader in the
+    record, even the same one, raises the leader epoch.
     """
     replicas = before.replicas if record.replicas is None else tuple(record.replicas)
     directories = before.directories if record.directories is None else record.directories
@@ -200,7 +200,7 @@ def _directories(
     replicas: tuple[int, ...],
     record: "PartitionRecord | PartitionChangeRecord",
 ) -> tuple[Uuid, ...]:
-    """Records from before directories had ids name none, whatever the number of replicas."""
+    """Records that predate directory ids have none, for any number of replicas."""
     if all(directory == MIGRATING_DIRECTORY for directory in directories):
         return (MIGRATING_DIRECTORY,) * len(replicas)
     if len(directories) != len(replicas):

@@ -1,4 +1,4 @@
-"""Sets of characters, as tests of one character; named as in RE2."""
+"""Character classes as tests of one character, with RE2's names."""
 
 import string
 import unicodedata
@@ -26,7 +26,7 @@ _POSIX: dict[str, frozenset[str]] = {
     "word": WORD,
     "xdigit": frozenset(string.hexdigits),
 }
-# Unicode's general categories: one letter for a family, two for a member.
+# Unicode's general categories: one letter for a group, two for a category.
 _CATEGORIES = {
     "L": "ultmo",
     "M": "nce",
@@ -58,7 +58,7 @@ def either(tests: Iterable[CharTest]) -> CharTest:
 def any_case(test: CharTest) -> CharTest:
     def passes(character: str) -> bool:
         forms = {character, character.lower(), character.upper()}
-        # Upper case of some is two characters, which no test of one may see.
+        # Some upper-case forms have two characters, which a test of one cannot take.
         return any(len(form) == 1 and test(form) for form in forms)
 
     return passes
@@ -80,7 +80,7 @@ def class_of_letter(letter: str) -> CharTest | None:
 
 
 def posix_class(name: str) -> CharTest | None:
-    """The set that [:name:] stands for, or [:^name:]."""
+    """The class [:name:] or [:^name:]."""
     members = _POSIX.get(name.removeprefix("^"))
     if members is None:
         return None
@@ -88,7 +88,7 @@ def posix_class(name: str) -> CharTest | None:
 
 
 def unicode_class(name: str) -> CharTest | None:
-    r"""The set that \p{name} stands for; scripts are not known here."""
+    r"""The class \p{name}; scripts are not supported."""
     if name == "Any":
         return anything
     if name[:1] in _CATEGORIES and name[1:] in {"", *_CATEGORIES[name[0]]}:

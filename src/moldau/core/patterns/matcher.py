@@ -1,7 +1,7 @@
-"""Matches whole texts by following all ways through a pattern at once. What was found out about a
-situation and a character is remembered, so that most characters cost one lookup.
+"""Matches whole texts by following all paths through a pattern at once (an NFA). Transitions are
+cached as states of a DFA, so that most characters cost one lookup.
 
-Time is bounded by pattern times text; a pattern that still costs too much is given up.
+The time is bounded by pattern times text; matching stops if that is still too much.
 """
 
 from collections.abc import Iterable
@@ -9,33 +9,33 @@ from typing import NamedTuple
 
 from moldau.core.patterns.characters import LINE_END, WORD, CharTest
 from moldau.core.patterns.syntax import (
+    Anchor,
     Between,
     Character,
     Choice,
     Node,
     PatternError,
-    Place,
     Repeat,
     Sequence,
     parse_pattern,
 )
 
 STEPS_MAX = 5_000
-"""Of a compiled pattern."""
+"""The most steps of a compiled pattern."""
 PARTS_MAX = 10 * STEPS_MAX
-"""Repetitions counted as often as they say."""
-SITUATIONS_MAX = 2_000
-"""Remembered; then everything is forgotten and learnt again."""
+"""The most parts of a pattern, with repetitions expanded."""
+STATES_MAX = 2_000
+"""The most cached states; a full cache is cleared."""
 WORK_MAX = 2_000_000
-"""Steps that one pattern may take for all its texts: about a second."""
+"""Steps that one pattern may take for all of its texts, about a second."""
 
 
 class PatternTooCostlyError(PatternError):
-    """It would keep the node busy for too long."""
+    """Matching would keep the node busy for too long."""
 
 
 class _Read(NamedTuple):
-    """Goes on if the next character passes."""
+    """Consumes the next character if it passes the test."""
 
     test: CharTest
     then: int
@@ -46,7 +46,7 @@ class _Fork(NamedTuple):
 
 
 class _Check(NamedTuple):
-    place: Place
+    anchor: Anchor
     then: int
 
 
@@ -59,7 +59,7 @@ _END = 0
 
 
 class _Program:
-    """Steps that name their successors; built from the end."""
+    """Steps with the numbers of their successors; built from the end."""
 
     def __init__(self, pattern: Node) -> None:
         self.steps: list[_Step] = [_End()]
@@ -73,15 +73,15 @@ class _Program:
         return len(self.steps) - 1
 
     def _add(self, node: Node, then: int) -> int:
-        # Repetitions of nothing need no steps, but time.
+        # Empty repetitions add no steps, but cost time.
         self._parts += 1
         if self._parts > PARTS_MAX:
             raise PatternError(f"it has more than {PARTS_MAX} parts")
         match node:
             case Character(test):
                 return self._emit(_Read(test, then))
-            case Between(place):
-                return self._emit(_Check(place, then))
+            case Between(anchor):
+                return self._emit(_Check(anchor, then))
             case Sequence(parts):
                 for part in reversed(parts):
                     then = self._add(part, then)
@@ -105,74 +105,74 @@ class _Program:
         return then
 
 
-class _Situation:
-    """Where all ways have got to, and behind which character."""
+class _State:
+    """The steps that are reached on all paths, and the character before them."""
 
     __slots__ = ("is_end", "known", "previous", "steps")
 
     def __init__(self, steps: frozenset[int], previous: str) -> None:
         self.steps = steps
         self.previous = previous
-        self.known: dict[str, _Situation] = {}
+        self.known: dict[str, _State] = {}
         self.is_end: bool | None = None
 
 
 class Pattern:
-    """Raises PatternError if the text is no pattern, and while matching if it costs too much."""
+    """Raises PatternError for an invalid pattern, and while matching if it costs too much."""
 
     def __init__(self, text: str) -> None:
         program = _Program(parse_pattern(text))
         self._steps = program.steps
         self._start = frozenset({program.start})
         self._looks_back = any(isinstance(step, _Check) for step in program.steps)
-        self._situations: dict[tuple[frozenset[int], str], _Situation] = {}
+        self._states: dict[tuple[frozenset[int], str], _State] = {}
         self._work = 0
 
     def matches(self, text: str) -> bool:
-        """The whole text."""
-        situation = self._situation(self._start, "")
+        """Whether the pattern matches the whole text."""
+        state = self._state(self._start, "")
         for character in text:
-            following = situation.known.get(character)
+            following = state.known.get(character)
             if following is None:
-                following = self._step(situation, character)
+                following = self._step(state, character)
             if not following.steps:
                 return False
-            situation = following
-        if situation.is_end is None:
-            situation.is_end = _END in self._reached(situation, "")
-        return situation.is_end
+            state = following
+        if state.is_end is None:
+            state.is_end = _END in self._reached(state, "")
+        return state.is_end
 
-    def _situation(self, steps: frozenset[int], previous: str) -> _Situation:
-        # Only what checks places needs to know what was before; others share more.
-        place = steps, _kind(previous) if self._looks_back else ""
-        found = self._situations.get(place)
-        if found is None:
-            if len(self._situations) >= SITUATIONS_MAX:
-                self._situations.clear()
-            found = self._situations[place] = _Situation(steps, previous)
-        return found
+    def _state(self, steps: frozenset[int], previous: str) -> _State:
+        # Only patterns with anchors depend on the previous character; others share states.
+        key = steps, _kind(previous) if self._looks_back else ""
+        cached = self._states.get(key)
+        if cached is None:
+            if len(self._states) >= STATES_MAX:
+                self._states.clear()
+            cached = self._states[key] = _State(steps, previous)
+        return cached
 
-    def _step(self, situation: _Situation, character: str) -> _Situation:
+    def _step(self, state: _State, character: str) -> _State:
         steps = frozenset(
             step.then
-            for number in self._reached(situation, character)
+            for number in self._reached(state, character)
             if isinstance(step := self._steps[number], _Read) and step.test(character)
         )
-        following = self._situation(steps, character)
-        if len(situation.known) < SITUATIONS_MAX:
-            situation.known[character] = following
+        following = self._state(steps, character)
+        if len(state.known) < STATES_MAX:
+            state.known[character] = following
         return following
 
-    def _reached(self, situation: _Situation, following: str) -> Iterable[int]:
-        """Without reading anything more."""
-        reached = set(situation.steps)
-        waiting = list(situation.steps)
+    def _reached(self, state: _State, following: str) -> Iterable[int]:
+        """All steps that are reachable without consuming a character."""
+        reached = set(state.steps)
+        waiting = list(state.steps)
         while waiting:
             step = self._steps[waiting.pop()]
             ways: tuple[int, ...] = ()
             if isinstance(step, _Fork):
                 ways = step.ways
-            elif isinstance(step, _Check) and _holds(step.place, situation.previous, following):
+            elif isinstance(step, _Check) and _holds(step.anchor, state.previous, following):
                 ways = (step.then,)
             for way in ways:
                 if way not in reached:
@@ -185,23 +185,23 @@ class Pattern:
 
 
 def _kind(character: str) -> str:
-    """All that a place between characters can tell."""
+    """The part of a character that anchors depend on."""
     if not character or character == LINE_END:
         return character
     return "w" if character in WORD else "-"
 
 
-def _holds(place: Place, previous: str, following: str) -> bool:
-    match place:
-        case Place.TEXT_START:
+def _holds(anchor: Anchor, previous: str, following: str) -> bool:
+    match anchor:
+        case Anchor.TEXT_START:
             return not previous
-        case Place.TEXT_END:
+        case Anchor.TEXT_END:
             return not following
-        case Place.LINE_START:
+        case Anchor.LINE_START:
             return not previous or previous == LINE_END
-        case Place.LINE_END:
+        case Anchor.LINE_END:
             return not following or following == LINE_END
-        case Place.WORD_EDGE:
+        case Anchor.WORD_EDGE:
             return (previous in WORD) != (following in WORD)
-        case Place.NO_WORD_EDGE:
+        case Anchor.NOT_WORD_EDGE:
             return (previous in WORD) == (following in WORD)

@@ -1,5 +1,5 @@
-"""Reads a regular expression in the notation of RE2, which is what Kafka takes from clients: all
-that can be matched without trying again.
+"""Parses regular expressions in RE2's syntax, as Kafka accepts them from clients: everything that
+can be matched without backtracking.
 """
 
 import re
@@ -32,18 +32,18 @@ _NAMED = re.compile(r"P?<(\w+)>", re.ASCII)
 
 
 class PatternError(ValueError):
-    """What is wrong with it, and where."""
+    """The pattern is invalid; the message says why and where."""
 
 
-class Place(Enum):
-    """What must hold between two characters."""
+class Anchor(Enum):
+    """A condition between two characters."""
 
     TEXT_START = auto()
     TEXT_END = auto()
     LINE_START = auto()
     LINE_END = auto()
     WORD_EDGE = auto()
-    NO_WORD_EDGE = auto()
+    NOT_WORD_EDGE = auto()
 
 
 class Character(NamedTuple):
@@ -51,7 +51,7 @@ class Character(NamedTuple):
 
 
 class Between(NamedTuple):
-    place: Place
+    anchor: Anchor
 
 
 class Sequence(NamedTuple):
@@ -66,16 +66,16 @@ class Repeat(NamedTuple):
     part: "Node"
     least: int
     most: int | None
-    """None: as often as there is room."""
+    """None for no limit."""
 
 
 Node: TypeAlias = Character | Between | Sequence | Choice | Repeat
 
-_PLACES = {
-    "A": Place.TEXT_START,
-    "z": Place.TEXT_END,
-    "b": Place.WORD_EDGE,
-    "B": Place.NO_WORD_EDGE,
+_ANCHORS = {
+    "A": Anchor.TEXT_START,
+    "z": Anchor.TEXT_END,
+    "b": Anchor.WORD_EDGE,
+    "B": Anchor.NOT_WORD_EDGE,
 }
 _QUANTIFIERS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
@@ -85,7 +85,7 @@ class Flags(NamedTuple):
     dot_matches_all: bool = False
     multiline: bool = False
     ungreedy: bool = False
-    """Which changes nothing when only the whole text counts."""
+    """Has no effect on matches of the whole text."""
 
 
 _FLAG_NAMES = {"i": "any_case", "s": "dot_matches_all", "m": "multiline", "U": "ungreedy"}
@@ -122,7 +122,7 @@ class _Parser:
 
     def _take(self) -> str:
         if self._at >= len(self._text):
-            self._refuse("it ends too early")
+            self._refuse("unexpected end")
         self._at += 1
         return self._text[self._at - 1]
 
@@ -166,19 +166,19 @@ class _Parser:
         counts = self._counts()
         if counts is None:
             return part
-        # Reluctant is the same as greedy when only the whole text counts.
+        # Reluctant and greedy are the same for matches of the whole text.
         self._skip("?")
         if self._counts() is not None:
             self._refuse("a repetition of a repetition")
         return Repeat(part, *counts)
 
     def _counts(self) -> tuple[int, int | None] | None:
-        """None: no repetition follows."""
+        """None if no repetition follows."""
         symbol = self._peek()
         if symbol in _QUANTIFIERS:
             self._at += 1
             return _QUANTIFIERS[symbol]
-        # Braces that hold no counts stand for themselves.
+        # Braces without counts are literal.
         found = _COUNTS.match(self._text, self._at)
         if found is None:
             return None
@@ -188,11 +188,11 @@ class _Parser:
         self._at = found.end()
         most = least if not found[2] else int(upper) if upper else None
         if max(least, most or 0) > REPEATS_MAX or (most is not None and most < least):
-            self._refuse("illegal counts of a repetition")
+            self._refuse("illegal repetition counts")
         return least, most
 
     def _atoms(self) -> list[Node]:
-        """One, but for quoted text."""
+        """One atom, or several for quoted text."""
         if self._counts() is not None:
             self._refuse("a repetition of nothing")
         character = self._take()
@@ -205,9 +205,9 @@ class _Parser:
                 whole = self._flags.dot_matches_all
                 return [Character(anything if whole else not_a_line_end)]
             case "^":
-                return [Between(Place.LINE_START if self._flags.multiline else Place.TEXT_START)]
+                return [Between(Anchor.LINE_START if self._flags.multiline else Anchor.TEXT_START)]
             case "$":
-                return [Between(Place.LINE_END if self._flags.multiline else Place.TEXT_END)]
+                return [Between(Anchor.LINE_END if self._flags.multiline else Anchor.TEXT_END)]
             case "\\":
                 return self._escaped()
             case _:
@@ -229,7 +229,7 @@ class _Parser:
                 self._names.add(named[1])
                 self._at = named.end()
             elif self._inline_flags():
-                # They hold for the rest of the group around them.
+                # Flags hold for the rest of the enclosing group.
                 return [Sequence(())]
         inner = self._choice()
         if not self._skip(")"):
@@ -238,7 +238,7 @@ class _Parser:
         return [inner]
 
     def _inline_flags(self) -> bool:
-        """Whether it was nothing but flags; otherwise a group begins that they are for."""
+        """True if the group only sets flags, False if a group with these flags begins."""
         value, is_complete = True, True
         while (letter := self._take()) not in {":", ")"}:
             if letter == "-" and value:
@@ -247,12 +247,12 @@ class _Parser:
                 self._flags = self._flags._replace(**{_FLAG_NAMES[letter]: value})
                 is_complete = True
             else:
-                self._refuse(f"there is no group of the kind '?{letter}'")
+                self._refuse(f"unknown kind of group '?{letter}'")
         if not is_complete:
             self._refuse("flags are missing")
         return letter == ")"
 
-    # Behind a backslash.
+    # After a backslash.
 
     def _escaped(self) -> list[Node]:
         if self._skip("Q"):
@@ -261,9 +261,9 @@ class _Parser:
             self._at = len(self._text) if end < 0 else end + 2
             return [self._literal(character) for character in quoted] or [Sequence(())]
         letter = self._peek()
-        if letter in _PLACES:
+        if letter in _ANCHORS:
             self._at += 1
-            return [Between(_PLACES[letter])]
+            return [Between(_ANCHORS[letter])]
         test = self._escaped_class()
         if test is not None:
             return [Character(self._with_case(test))]
@@ -276,7 +276,7 @@ class _Parser:
             name = self._until("}") if self._skip("{") else self._take()
             test = unicode_class(name.removeprefix("^"))
             if test is None:
-                self._refuse(f"there is no class '{name}' here")
+                self._refuse(f"unknown class '{name}'")
             is_negated = (letter == "P") != name.startswith("^")
             return none_of(test) if is_negated else test
         test = class_of_letter(letter) if letter else None
@@ -295,9 +295,9 @@ class _Parser:
             while len(digits) < 3 and self._peek() in _OCTAL:
                 digits += self._take()
             return chr(int(digits, 8))
-        # References to groups are among these.
+        # This includes backreferences, which are not supported.
         if not letter.isascii() or letter.isalnum():
-            self._refuse(f"there is no \\{letter}")
+            self._refuse(f"unknown escape \\{letter}")
         return letter
 
     def _digits(self, count: int) -> str:
@@ -305,7 +305,7 @@ class _Parser:
 
     def _code(self, digits: str) -> str:
         if not 1 <= len(digits) <= 8 or not _HEX.issuperset(digits) or int(digits, 16) > 0x10FFFF:
-            self._refuse("illegal number of a character")
+            self._refuse("illegal character code")
         return chr(int(digits, 16))
 
     # Between brackets.
@@ -313,7 +313,7 @@ class _Parser:
     def _class(self) -> CharTest:
         is_negated = self._skip("^")
         tests: list[CharTest] = []
-        # As the first it stands for itself.
+        # A first `]` is literal.
         while not tests or not self._skip("]"):
             tests.append(self._class_member())
         test = either(tests)
@@ -327,7 +327,7 @@ class _Parser:
             name = self._until(":]")
             posix = posix_class(name)
             if posix is None:
-                self._refuse(f"there is no class '{name}'")
+                self._refuse(f"unknown class '{name}'")
             return posix
         first = self._take()
         if first == "\\":
@@ -342,5 +342,5 @@ class _Parser:
         if last == "\\":
             last = self._escaped_character()
         if last < first:
-            self._refuse("illegal range of characters")
+            self._refuse("illegal character range")
         return within(first, last)

@@ -1,1 +1,3 @@
-"""A declared pipeline as plain data: its graph, its validation, and the progress of a query."""
+"""A declared pipeline as plain data: its graph, its validation, and the progress of its queries.
+Nothing here needs Spark.
+"""

@@ -1,5 +1,5 @@
-"""A pipeline as plain data, however it was written: datasets that come from outside, flows between
-them, targets. Nothing here knows Spark; compiling is in moldau.pipelines.
+"""A pipeline as plain data, whether it was declared in Python or YAML: sources, flows and targets.
+Nothing here depends on Spark; moldau.pipelines compiles it.
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from moldau.protocol.errors import MoldauError
 class Mode(StrEnum):
     APPEND = "append"
     UPSERT = "upsert"
-    """A record for each key that changed; a row that says `_deleted` becomes a tombstone."""
+    """Writes a record for each changed key; a row with `_deleted` becomes a tombstone."""
     COMPLETE = "complete"
-    """All groups again in every batch."""
+    """Writes all groups in every batch."""
 
 
 class OnError(StrEnum):
@@ -49,7 +49,7 @@ class TableKind(StrEnum):
 
 @frozen
 class Spot:
-    """Where in a user's file; lines and columns count from 1."""
+    """A place in a user's file; lines and columns count from 1."""
 
     file: str
     line: int
@@ -69,7 +69,7 @@ class Problem:
 
 
 class PipelineError(MoldauError):
-    """A pipeline that cannot be: one line for each thing that is wrong, with its place."""
+    """The pipeline is invalid: one line per problem, with its place."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -78,21 +78,21 @@ class PipelineError(MoldauError):
 
 @frozen
 class Format:
-    """How values of a topic or file become columns, and back."""
+    """The conversion between values of a topic or file and columns."""
 
     kind: FormatKind
     schema: str | None = None
-    """Columns as Spark writes them: `id BIGINT, user STRING`."""
+    """Columns in Spark's DDL: `id BIGINT, user STRING`."""
     options: tuple[tuple[str, str], ...] = ()
 
 
 @frozen
 class Expectation:
-    """What has to be true of every row; a row for which it is null does not fulfil it."""
+    """A condition on every row. A row for which it is null fails."""
 
     name: str
     condition: str
-    """In Spark SQL."""
+    """A Spark SQL expression."""
     spot: Spot
 
 
@@ -102,10 +102,10 @@ class Topic:
     format: Format
     spot: Spot
     key: tuple[str, ...] = ()
-    """Columns of the key."""
+    """The columns that form the key."""
     compacted: bool = False
     partitions: int | None = None
-    """Of a topic that is made, as are replication and config; None: the brokers' default."""
+    """Used when the topic is created, like replication and config; None: the brokers' default."""
     replication: int | None = None
     config: tuple[tuple[str, str], ...] = ()
     start: str = "latest"
@@ -116,12 +116,12 @@ class Topic:
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     columns: tuple[str, ...] = ()
-    """Of the record itself, given as `_key`, `_timestamp` and so on."""
+    """Columns of the record itself, added as `_key`, `_timestamp` and so on."""
 
 
 @frozen(kw_only=True)
 class Files:
-    """A folder that gets new files."""
+    """A folder to which files are added."""
 
     path: str
     format: str
@@ -137,32 +137,32 @@ class Files:
 
 @frozen
 class Cursor:
-    """Where an address goes on: sent as the query's `param`."""
+    """A position within an address, sent as the query parameter `param`."""
 
     param: str
     last: str | None = None
-    """The field of the last row which is sent."""
+    """The field of the last row that is sent."""
     next: str | None = None
-    """The field of the answer which is sent."""
+    """The field of the response that is sent."""
     start: str | None = None
 
 
 @frozen(kw_only=True)
 class Http:
-    """An address that is asked again and again."""
+    """An address that is polled."""
 
     url: str
     format: Format
     spot: Spot
     is_lines: bool = False
-    """Each line of an answer is a row; else the answer is one document of JSON."""
+    """Each line of a response is a row; otherwise the response is one JSON document."""
     every_ms: int = 10_000
     timeout_ms: int = 30_000
     attempts: int = 5
     headers: tuple[tuple[str, str], ...] = ()
     params: tuple[tuple[str, str], ...] = ()
     path: str | None = None
-    """Where in the document the rows are."""
+    """The path of the rows in the document."""
     cursor: Cursor | None = None
     dead_letter: str | None = None
     on_error: OnError = OnError.FAIL
@@ -171,7 +171,7 @@ class Http:
 
 @frozen
 class Catalog:
-    """Of the user's own: its name, and what is not in the settings of pyiceberg under it."""
+    """An Iceberg catalog: its name, and properties in addition to pyiceberg's settings."""
 
     name: str
     properties: tuple[tuple[str, str], ...] = ()
@@ -180,34 +180,32 @@ class Catalog:
 @frozen(kw_only=True)
 class Table:
     path: str
-    """A folder; in a catalog its name there."""
+    """A folder, or the table's name in a catalog."""
     kind: TableKind
     spot: Spot
     partition_by: tuple[str, ...] = ()
     catalog: Catalog | None = None
     schema: str | None = None
-    """Of one that is looked up: what is read of it."""
+    """For a lookup: the columns to read."""
     refresh_ms: int | None = None
-    """Of one that is looked up: it is read again when so much time has passed; None: when a run
-    begins.
-    """
+    """For a lookup: how often it is read again; None: only when a run begins."""
 
 
 @frozen(kw_only=True)
 class Postgres:
-    """A table of a PostgreSQL server, to read by a column that grows, or to write into."""
+    """A PostgreSQL table, to read by a growing column, or to write to."""
 
     name: str
-    """With its schema, or found as the server finds it."""
+    """With a schema, or resolved by the server's search path."""
     spot: Spot
     url: str = ""
-    """Without a password, or `env:NAME`; empty: what libpq's own variables say."""
+    """Without a password, or `env:NAME`. If empty, libpq's environment variables apply."""
     key: tuple[str, ...] = ()
-    """Written: what an upsert goes by. Read: what tells rows apart whose `by` is equal."""
+    """For writing: the key of an upsert. For reading: distinguishes rows with equal `by`."""
     by: str | None = None
     schema: str | None = None
     start: str = "earliest"
-    """earliest, latest, or the value of `by` behind which reading begins."""
+    """earliest, latest, or the value of `by` after which reading begins."""
     lag_ms: int = 0
     max_rows_per_trigger: int | None = None
     tasks: int = 1
@@ -217,7 +215,7 @@ class Postgres:
     create: bool = True
     is_lookup: bool = False
     refresh_ms: int | None = None
-    """As of a table."""
+    """As for Table."""
 
 
 @frozen
@@ -225,10 +223,10 @@ class Sql:
     text: str
     spot: Spot
     indent: int | None = None
-    """Of a block: its lines begin below the spot, so far to the right."""
+    """For a block: its lines begin below the spot, indented by this many columns."""
 
     def spot_of(self, line: int, column: int) -> Spot:
-        """Of a line and column of the text, both from 1."""
+        """The spot of a line and column of the text, both counted from 1."""
         if self.indent is not None:
             return Spot(self.spot.file, self.spot.line + line, self.indent + column)
         if line == 1:
@@ -238,7 +236,7 @@ class Sql:
 
 Source: TypeAlias = Topic | Files | Http | Postgres
 Lookup: TypeAlias = Table | Postgres
-"""Rows that are there, to join with those that come."""
+"""Static rows to join with a stream."""
 Target: TypeAlias = Topic | Table | Postgres
 Body: TypeAlias = Sql | Callable[..., Any]
 
@@ -250,23 +248,23 @@ class Flow:
     body: Body
     spot: Spot
     into: Target | None = None
-    """None: only other flows read it."""
+    """None if only other flows read it."""
     mode: Mode = Mode.APPEND
     on_error: OnError | None = None
-    """Of rows whose column `_error` says something, and of those that are not as expected; None:
-    that column means nothing.
+    """For rows with a value in the column `_error`, and for rows that fail an expectation. None:
+    the column has no special meaning.
     """
     expect: tuple[Expectation, ...] = ()
 
     @property
-    def judges_alone(self) -> bool:
-        """Nobody writes its rows; those that are not as expected are still sent or counted."""
+    def only_checks_rows(self) -> bool:
+        """The flow has no target, but its failed rows must be sent or counted."""
         return self.into is None and bool(self.expect) and self.on_error is not OnError.FAIL
 
 
 @frozen
 class Example:
-    """Rows in, rows out: a test written beside the flows."""
+    """A test of the flows: input rows and the expected output rows."""
 
     name: str
     given: dict[str, list[dict[str, Any]]]
@@ -277,7 +275,7 @@ class Example:
 @frozen(kw_only=True)
 class Trigger:
     every_ms: int | None = None
-    """None: as soon as the last batch is done."""
+    """None: as soon as the previous batch is done."""
     available_now: bool = False
 
 
@@ -292,9 +290,9 @@ class Pipeline:
     trigger: Trigger = field(default_factory=Trigger)
     examples: tuple[Example, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
-    """Of the clients, such as bootstrap.servers."""
+    """Settings of the clients, such as bootstrap.servers."""
     brokers_from: str = "the default"
-    """Who said bootstrap.servers."""
+    """Where bootstrap.servers was set."""
     checkpoint: str | None = None
     unread: tuple[str, ...] = ()
-    """Names of declared datasets that no flow reads, for hints at what may have been meant."""
+    """Declared datasets that no flow reads, for hints in error messages."""

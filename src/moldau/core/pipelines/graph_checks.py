@@ -1,4 +1,4 @@
-"""What can be said of a pipeline without Spark: whether its graph can be."""
+"""Structural validation of a pipeline, without Spark."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from moldau.core.spark.errors import suggestion
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PIPELINE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
-# What a format needs to make columns of bytes.
+# Formats that need a schema to decode bytes.
 _NEEDS_SCHEMA = (
     FormatKind.JSON,
     FormatKind.CSV,
@@ -34,7 +34,7 @@ _NEEDS_SCHEMA = (
 
 
 def problems_of(pipeline: Pipeline) -> tuple[Problem, ...]:
-    """Everything that is wrong, in the order of the file."""
+    """All problems, in the order of the file."""
     found = [
         *_names(pipeline),
         *_lookups(pipeline),
@@ -50,7 +50,7 @@ def problems_of(pipeline: Pipeline) -> tuple[Problem, ...]:
 
 
 def order_of(pipeline: Pipeline) -> tuple[Flow, ...]:
-    """Each flow behind those that it reads. The graph has no cycles."""
+    """Topological order: each flow after those that it reads. The graph must be acyclic."""
     done: dict[str, Flow] = {}
 
     def visit(name: str) -> None:
@@ -66,12 +66,12 @@ def order_of(pipeline: Pipeline) -> tuple[Flow, ...]:
 
 
 def sources_of(pipeline: Pipeline, flow: Flow) -> tuple[str, ...]:
-    """The sources that reach a flow, through whatever other flows."""
+    """The sources of a flow, also those that reach it through other flows."""
     return tuple(name for name in _origins(pipeline, flow) if name in pipeline.sources)
 
 
 def lookups_of(pipeline: Pipeline, flow: Flow) -> tuple[str, ...]:
-    """The lookups that reach a flow, likewise."""
+    """The lookups of a flow, also those that reach it through other flows."""
     return tuple(name for name in _origins(pipeline, flow) if name in pipeline.lookups)
 
 
@@ -88,27 +88,28 @@ def _origins(pipeline: Pipeline, flow: Flow) -> dict[str, None]:
 def _names(pipeline: Pipeline) -> Iterator[Problem]:
     if not _PIPELINE_NAME.fullmatch(pipeline.name):
         yield Problem(
-            pipeline.spot, f"'{pipeline.name}' is no name: letters, digits, dots and dashes"
+            pipeline.spot,
+            f"'{pipeline.name}' is not a name: letters, digits, dots and dashes",
         )
     for name, source in pipeline.sources.items():
         if name in pipeline.flows:
             spot = pipeline.flows[name].spot
-            yield Problem(spot, f"'{name}' is the name of a source already")
+            yield Problem(spot, f"'{name}' is already the name of a source")
         if not _NAME.fullmatch(name):
-            yield Problem(source.spot, f"'{name}' is no name: letters, digits and underscores")
+            yield Problem(source.spot, f"'{name}' is not a name: letters, digits and underscores")
     for name, flow in pipeline.flows.items():
         if not _NAME.fullmatch(name):
-            yield Problem(flow.spot, f"'{name}' is no name: letters, digits and underscores")
+            yield Problem(flow.spot, f"'{name}' is not a name: letters, digits and underscores")
     if not any(flow.into is not None for flow in pipeline.flows.values()):
-        yield Problem(pipeline.spot, "nothing is written: no flow has an 'into'")
+        yield Problem(pipeline.spot, "the pipeline writes nothing: no flow has an 'into'")
 
 
 def _lookups(pipeline: Pipeline) -> Iterator[Problem]:
     for name, lookup in pipeline.lookups.items():
         if name in pipeline.flows or name in pipeline.sources:
-            yield Problem(lookup.spot, f"'{name}' is the name of a source or flow already")
+            yield Problem(lookup.spot, f"'{name}' is already the name of a source or flow")
         if not _NAME.fullmatch(name):
-            yield Problem(lookup.spot, f"'{name}' is no name: letters, digits and underscores")
+            yield Problem(lookup.spot, f"'{name}' is not a name: letters, digits and underscores")
         if isinstance(lookup, Postgres) and not lookup.key:
             yield Problem(lookup.spot, f"'{name}' needs a key to be looked up: key='id'")
         if isinstance(lookup, Postgres) and lookup.by is not None:
@@ -126,9 +127,7 @@ def _inputs(pipeline: Pipeline) -> Iterator[Problem]:
             names = ", ".join((*known, *pipeline.unread))
             yield Problem(flow.spot, f"'{flow.name}' reads nothing; there are {names}")
         elif all(name in pipeline.lookups for name in flow.inputs):
-            yield Problem(
-                flow.spot, f"'{flow.name}' reads only what is looked up; rows come from sources"
-            )
+            yield Problem(flow.spot, f"'{flow.name}' only reads lookups; rows come from sources")
         for name in flow.inputs:
             if name not in known:
                 hint = suggestion(name, (*known, *pipeline.unread))
@@ -154,8 +153,8 @@ def _sources(pipeline: Pipeline) -> Iterator[Problem]:
             if source.by is None:
                 yield Problem(
                     source.spot,
-                    f"'{name}' does not say by which column new rows are known: by='id'; or, to "
-                    "be looked up, when it is read again: refresh='10m'",
+                    f"'{name}' needs the column by which new rows are found: by='id'; or, for a "
+                    "lookup, how often it is read again: refresh='10m'",
                 )
         elif source.format.kind in _NEEDS_SCHEMA and source.format.schema is None:
             yield Problem(
@@ -165,10 +164,10 @@ def _sources(pipeline: Pipeline) -> Iterator[Problem]:
             )
         if source.on_error is OnError.DEAD_LETTER and source.dead_letter is None:
             yield Problem(
-                source.spot, f"'{name}': on_error is dead_letter, and no dead_letter topic is named"
+                source.spot, f"'{name}': on_error is dead_letter, but there is no dead_letter topic"
             )
         if isinstance(source, Topic) and source.dead_letter == source.name:
-            yield Problem(source.spot, f"'{name}': its dead letters would come back to it")
+            yield Problem(source.spot, f"'{name}': it would read its own dead letters")
 
 
 def _targets(pipeline: Pipeline) -> Iterator[Problem]:
@@ -178,12 +177,12 @@ def _targets(pipeline: Pipeline) -> Iterator[Problem]:
         if is_sent and dead_letter_of(pipeline, flow) is None:
             yield Problem(
                 flow.spot,
-                f"'{flow.name}': on_error is dead_letter, and no source that it reads names a "
+                f"'{flow.name}': on_error is dead_letter, but no source that it reads has a "
                 "dead_letter topic",
             )
         if into is None:
             if flow.mode is not Mode.APPEND:
-                yield Problem(flow.spot, f"'{flow.name}' has a mode and no 'into'")
+                yield Problem(flow.spot, f"'{flow.name}' has a mode, but no 'into'")
         elif isinstance(into, Topic):
             yield from _topic_target(flow, into)
         elif isinstance(into, Postgres):
@@ -217,7 +216,7 @@ def _topic_config(flow: Flow, into: Topic) -> Iterator[Problem]:
         yield Problem(into.spot, f"'{flow.name}': either compacted or cleanup.policy, not both")
     known = LogConfig.declared
     for name in names:
-        # Other makers' brokers have settings of their own: only what looks like a slip is refused.
+        # Other vendors' brokers have settings of their own: refuse only likely typos.
         if name not in known and (hint := suggestion(name, known)):
             yield Problem(into.spot, f"'{flow.name}': a topic has no setting '{name}'{hint}")
 
@@ -237,7 +236,7 @@ def _table_target(flow: Flow, into: Table) -> Iterator[Problem]:
 
 
 def dead_letter_of(pipeline: Pipeline, flow: Flow) -> str | None:
-    """Where rows go that a flow calls bad."""
+    """The topic for a flow's bad rows."""
     for name in _known_sources(pipeline, flow):
         source = pipeline.sources[name]
         if source.dead_letter is not None:
@@ -274,7 +273,7 @@ def _conflicts(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _known_sources(pipeline: Pipeline, flow: Flow) -> tuple[str, ...]:
-    """As sources_of, of a graph that may have cycles."""
+    """Like sources_of, for a graph that may have cycles."""
     seen: dict[str, None] = {}
     left = list(flow.inputs)
     while left:
@@ -312,14 +311,14 @@ def _examples(pipeline: Pipeline) -> Iterator[Problem]:
                 hint = suggestion(name, given)
                 yield Problem(
                     example.spot,
-                    f"'{example.name}' gives rows of '{name}', which is no source{hint}",
+                    f"'{example.name}' gives rows of '{name}', which is not a source{hint}",
                 )
         for name in example.expect:
             if name not in pipeline.flows:
                 hint = suggestion(name, pipeline.flows)
                 yield Problem(
                     example.spot,
-                    f"'{example.name}' expects rows of '{name}', which is no flow{hint}",
+                    f"'{example.name}' expects rows of '{name}', which is not a flow{hint}",
                 )
 
 
@@ -328,7 +327,8 @@ def _expectations(pipeline: Pipeline) -> Iterator[Problem]:
         for expected in one.expect:
             if not _NAME.fullmatch(expected.name):
                 yield Problem(
-                    expected.spot, f"'{expected.name}' is no name: letters, digits and underscores"
+                    expected.spot,
+                    f"'{expected.name}' is not a name: letters, digits and underscores",
                 )
 
 
@@ -341,8 +341,8 @@ def _cycles(pipeline: Pipeline) -> list[Problem]:
         if name in done or name not in pipeline.flows:
             return
         if name in path:
-            circle = [*path[path.index(name) :], name]
-            found.append(Problem(pipeline.flows[name].spot, f"a circle: {' <- '.join(circle)}"))
+            cycle = [*path[path.index(name) :], name]
+            found.append(Problem(pipeline.flows[name].spot, f"a cycle: {' <- '.join(cycle)}"))
             return
         path.append(name)
         for needed in pipeline.flows[name].inputs:

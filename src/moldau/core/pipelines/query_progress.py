@@ -1,4 +1,4 @@
-"""How a query goes, in few numbers, of what Spark tells of its batches as JSON."""
+"""Progress figures of a query, computed from Spark's JSON reports of its batches."""
 
 import json
 from collections.abc import Mapping
@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 from moldau.core.spark.offset_json import read_query_offsets
 
 OBSERVED = "moldau.read."
-"""Before a source's name: what Spark counts of its records in a stream."""
+"""Prefix of the name of a source's observed metrics."""
 
 
 EXPECTED = "moldau_expect_"
-"""Before an expectation's name: how many rows do not fulfil it."""
+"""Prefix of an expectation's metric: the number of rows that fail it."""
 
 
 class QueryProgress(NamedTuple):
@@ -20,30 +20,30 @@ class QueryProgress(NamedTuple):
     state: str
     batch: int | None = None
     rows: int = 0
-    """Of the last batch, as are bytes, rates and dead letters."""
+    """Of the last batch, like bytes, rates and dead letters."""
     bytes: int = 0
-    """Keys and values, as far as they are read."""
+    """The size of keys and values, as far as the query reads them."""
     dead_letters: int = 0
-    """Records of a wrong format, and rows that steps call bad, that were sent there."""
+    """Malformed records and bad rows that were sent to dead letter topics."""
     rows_per_s: float = 0.0
     bytes_per_s: float = 0.0
     batch_ms: int = 0
     lag: int | None = None
-    """Records that are there and not read; None: not known of this source."""
+    """Records that are not read yet; None if the source does not report it."""
     time: str = ""
     batches_total: int = 0
-    """Since the run began, as the other totals."""
+    """Since the run began, like the other totals."""
     rows_total: int = 0
     bytes_total: int = 0
     dead_letters_total: int = 0
     began: str = ""
     """When the query was started in this run."""
     expectations_total: dict[str, int] = {}  # noqa: RUF012 - replaced, never changed
-    """Rows that were not as expected, by `dataset.expectation`, whatever became of them."""
+    """Rows that failed an expectation, by `dataset.expectation`, with any handling."""
 
 
 class StepCounts(NamedTuple):
-    """Of what steps say of a batch's rows, which Spark's own reports do not have."""
+    """Counts of a batch's rows by the pipeline's steps, which Spark does not report."""
 
     letters: int = 0
     expectations: Mapping[str, int] = {}
@@ -55,7 +55,7 @@ _NOTHING = StepCounts()
 def counted(
     before: QueryProgress, report: Mapping[str, Any], bad: int, steps: StepCounts = _NOTHING
 ) -> QueryProgress:
-    """With a batch more, of which so many records were bad."""
+    """The progress after another batch with `bad` bad records."""
     rows = int(report.get("numInputRows", 0))
     batch_ms = int(report["durationMs"].get("triggerExecution", 0))
     size = observed(report, "bytes")
@@ -89,7 +89,7 @@ def added(*counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def failed_expectations(report: Mapping[str, Any]) -> dict[str, int]:
-    """Of sources; zero too, so that they are known to be looked at."""
+    """Failures by expectation of the sources, including zero, to show that they are checked."""
     metrics: Mapping[str, Mapping[str, Any]] = report.get("observedMetrics") or {}
     return {
         f"{key.removeprefix(OBSERVED)}.{name.removeprefix(EXPECTED)}": int(count or 0)
@@ -117,8 +117,8 @@ def lag_of(sources: list[Mapping[str, Any]]) -> int | None:
         end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
         if end is None or latest is None:
             continue
-        behind = sum(max(0, at - end.get(one, 0)) for one, at in latest.items())
-        total = behind if total is None else total + behind
+        lag = sum(max(0, at - end.get(one, 0)) for one, at in latest.items())
+        total = lag if total is None else total + lag
     return total
 
 

@@ -1,5 +1,5 @@
-"""Which tables a text of SQL reads: the names behind FROM and JOIN. Spark parses it in earnest;
-this is only for the order of flows, before Spark is there.
+"""The tables that a SQL text reads: the names after FROM and JOIN. This only determines the order
+of flows before Spark starts; Spark parses the text properly.
 """
 
 import re
@@ -10,7 +10,7 @@ _PART = re.compile(
     | `(?P<quoted>[^`]+)` | (?P<word>[A-Za-z_][A-Za-z0-9_]*) | (?P<sign>.)""",
     re.VERBOSE | re.DOTALL,
 )
-# `extract(year FROM ts)` and its like name no table.
+# FROM in `extract(year FROM ts)` and similar functions names no table.
 _FUNCTIONS_WITH_FROM = {"extract", "trim", "substring", "substr", "overlay", "position"}
 _ENDS_A_LIST = {
     "where", "group", "having", "order", "sort", "distribute", "cluster", "limit", "window",
@@ -19,9 +19,9 @@ _ENDS_A_LIST = {
 
 
 def tables_in(text: str) -> tuple[str, ...]:
-    """In their order, each once; names of the text's own (WITH) are among them."""
+    """In order, without duplicates, and including names that the text defines itself (WITH)."""
     found: dict[str, None] = {}
-    # For each open bracket: the word before it, and whether a table's name may come.
+    # The word before each open bracket.
     brackets: list[str] = [""]
     awaits = [False]
     in_list = [False]
@@ -53,7 +53,7 @@ def tables_in(text: str) -> tuple[str, ...]:
 
 
 def _split(text: str) -> Iterator[tuple[str, bool]]:
-    """With whether it is a name in quotes."""
+    """Yields tokens, and whether each is a quoted name."""
     for match in _PART.finditer(text):
         if match["quoted"]:
             yield match["quoted"], True

@@ -1,3 +1,3 @@
-"""What a producer decides: which partition, which batch, what is sent when, and what each answer
-means. Bytes and values only; the client sends them.
+"""A producer's decisions: partition and batch of each record, the requests to send, and the meaning
+of each response. Bytes and values only; the client does the I/O.
 """

@@ -1,8 +1,8 @@
-"""The producer's way from a record to a batch's bytes, one call per record at most.
-`_batching_twin.py` says the same in Python and documents it; a test keeps them equal.
+"""From a record to a batch's bytes, in at most one call per record. `_batching_twin.py` is the
+documented Python twin; a test keeps them equal.
 
-Threads: users' threads append while the event loop's thread seals. Nothing between the look at a
-batch and the last byte written to it may run Python code, or the interpreter could change threads.
+Threads: users' threads append while the event loop's thread seals. No Python code may run between
+the check of a batch and the last byte written to it, or the interpreter could switch threads.
 """
 
 cimport cython
@@ -55,7 +55,7 @@ def partitions_of_keys(offsets, content, Py_ssize_t start, Py_ssize_t rows, int3
     cdef bytearray found
     cdef int32_t* out
     if partition_count < 1 or start < 0 or rows < 0 or rows > INT32_MAX:
-        raise ValueError("impossible count of partitions or rows")
+        raise ValueError("invalid number of partitions or rows")
     PyObject_GetBuffer(offsets, &places, PyBUF_SIMPLE)
     try:
         PyObject_GetBuffer(content, &octets, PyBUF_SIMPLE)
@@ -120,7 +120,7 @@ cdef inline bint is_plain(object content) noexcept:
 
 
 cdef inline bint is_number(object value) noexcept:
-    """None, or an int from 0 up that fits."""
+    """Whether the value is None or an int from 0 to 2^63-1."""
     cdef int overflow = 0
     if value is None:
         return True
@@ -128,7 +128,7 @@ cdef inline bint is_number(object value) noexcept:
 
 
 cdef Py_ssize_t size_of_headers(tuple headers) except -2:
-    """-1 if they are not what can be written at once: pairs of str and bytes or None."""
+    """-1 unless the headers are pairs of str and bytes or None, which can be written directly."""
     cdef Py_ssize_t size = size_of(<uint64_t>len(headers) << 1), length = 0
     cdef object pair, name
     for pair in headers:
@@ -195,7 +195,7 @@ cdef class Batch:
         return self.size
 
     def seal(self):
-        """Nothing is added any more; the body, with room for the header in front."""
+        """Closes the batch for appends and returns its body, with room for the header in front."""
         self.is_open = False
         if len(self.body) != self.size:
             PyByteArray_Resize(self.body, self.size)
@@ -207,7 +207,7 @@ cdef class Batch:
     cdef int write(
         self, int64_t timestamp, object key, object value, tuple headers, Py_ssize_t header_bytes
     ) except -1:
-        """What is written fits: the caller has made room."""
+        """The caller has made sure that the record fits."""
         cdef uint8_t* at = <uint8_t*>PyByteArray_AS_STRING(self.body) + self.size
         cdef int64_t delta
         cdef uint64_t length
@@ -239,7 +239,7 @@ cdef class Batch:
 @cython.no_gc
 @cython.freelist(64)
 cdef class Delivery:
-    """What became, or will become, of one record."""
+    """The future result of sending one record."""
     cdef readonly Batch batch
     cdef readonly int32_t index
     cdef readonly int64_t timestamp
@@ -250,11 +250,11 @@ cdef class Delivery:
         self.timestamp = timestamp
 
     def done(self):
-        """Whether its outcome is known."""
+        """Whether the record was written or failed."""
         return place_of(self.batch, self.index)[0].outcome is not None
 
     def exception(self, timeout=None):
-        """The error that it failed with, or None; waits as `result` does."""
+        """The error if the record failed, else None; waits like `result`."""
         place, index = place_of(self.batch, self.index)
         outcome = place.outcome
         if outcome is None:
@@ -264,7 +264,7 @@ cdef class Delivery:
         return outcome.error_of(index)
 
     def result(self, timeout=None):
-        """Where it was written. Waits for that, `timeout` seconds at most."""
+        """Where the record was written; waits up to `timeout` seconds and raises its error."""
         error = self.exception(timeout)
         if error is not None:
             raise error
@@ -272,8 +272,8 @@ cdef class Delivery:
         return place.outcome.metadata(place, index, self.timestamp)
 
     def add_callback(self, fn):
-        """`fn(delivery)` runs when the outcome is known, in the client's own thread; at once if it
-        is known already.
+        """Calls `fn(delivery)` in the client's thread when the record is done, or at once if it
+        already is.
         """
         cdef Batch place
         cdef list fresh = []
@@ -295,7 +295,7 @@ cdef class Delivery:
 
 
 cdef tuple place_of(Batch batch, int32_t index):
-    """A batch that was split knows its parts."""
+    """The batch that a record is in now, and its index there: batches can be split."""
     cdef Batch part
     while batch.parts is not None:
         for part in batch.parts:
@@ -352,7 +352,7 @@ cdef class Appender:
         self.topics = {}
         self.begun = []
         self.batch_bytes, self.growth_bytes, self.record_bytes_max, self.room = limits
-        # The guard is for the twin; here the interpreter's lock is enough.
+        # The guard is for the twin; here the interpreter lock is enough.
         self.now_ms, self.wake, self.choose, self.patience, _ = hooks
 
     def add_topic(self, TopicBuffers topic not None):
@@ -365,7 +365,7 @@ cdef class Appender:
         self.topics.pop(name, None)
 
     def take_begun(self):
-        """Batches that were begun since the last time."""
+        """The batches that were begun since the last call."""
         cdef list begun = self.begun
         self.begun = []
         self.is_woken = False
@@ -379,7 +379,7 @@ cdef class Appender:
 
     cdef Batch begin(self, TopicBuffers topic, int32_t partition, Py_ssize_t needed):
         """Takes room for a new batch, or gives None. Making it may run Python code (the garbage
-        collector), so somebody else may have begun one meanwhile: the caller looks again.
+        collector), so another thread may have begun one meanwhile: the caller checks again.
         """
         cdef Py_ssize_t capacity = max(self.batch_bytes, needed + HEADER_BYTES)
         cdef Batch fresh, current
@@ -412,7 +412,7 @@ cdef class Appender:
     cdef Delivery add(
         self, TopicBuffers topic, object key, object value, tuple headers, object partition, int64_t timestamp
     ):
-        """None if it needs a slower way."""
+        """None if the caller must take the slower path."""
         cdef Py_ssize_t needed, header_bytes = 1
         cdef int32_t number
         cdef Batch batch
@@ -475,8 +475,9 @@ cdef class Appender:
         return delivery
 
     def append(self, name, key, value, partition, timestamp, headers):
-        """A Delivery, or None if it needs a slower way: the topic is not known here, there is no
-        room, it is too large, its parts are no bytes, or somebody else chooses the partition.
+        """The record's Delivery, or None if the caller must take the slower path: the topic is
+        unknown, memory is full, the record is too large, its parts are not bytes, or another
+        partitioner chooses the partition.
         """
         cdef object found
         cdef int64_t time
@@ -498,8 +499,9 @@ cdef class Appender:
 
     @cython.boundscheck(True)
     def append_many(self, name, list values not None, list keys, options, Py_ssize_t start, list pieces not None):
-        """From `start` on, as many as fit and at most a few thousand: how many. `pieces` gets the
-        (batch, first, count) they went to. `options`: partition and time, or None.
+        """Appends values from `start` on, as many as fit and at most a few thousand, and returns
+        their number. `pieces` gets the (batch, first, count) of each batch. `options`: partition
+        and timestamp, or None.
         """
         cdef object found = self.topics.get(name), key = None
         cdef TopicBuffers topic

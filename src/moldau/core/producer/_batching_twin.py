@@ -1,5 +1,5 @@
-"""The producer's way from a record to a batch's bytes. Users' threads append while the loop's
-seals: here a guard keeps them apart, in the compiled module the interpreter's lock does.
+"""From a record to a batch's bytes. Users' threads append while the loop's thread seals: here a
+guard separates them, in the compiled module the interpreter lock does.
 """
 
 from array import array
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from moldau.core.producer.outcomes import RecordMetadata
 
 HEADER_BYTES = 61
-# A length in front and every varint at its longest: 5 + 1 + 10 + 5 + 5 + 5 + 5.
+# The length prefix and every varint at its longest: 5 + 1 + 10 + 5 + 5 + 5 + 5.
 RECORD_OVERHEAD = 36
 MANY_MAX = 4096
 
@@ -23,25 +23,25 @@ _MASK = 0xFFFF_FFFF
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 Piece: TypeAlias = "tuple[Batch, int, int]"
-"""A batch, the index of the first record, how many."""
+"""A batch, the index of the first record, the number of records."""
 
 
 class Outcome(Protocol):
-    """What became of a batch."""
+    """The result of a batch."""
 
     def error_of(self, index: int) -> Exception | None: ...
     def metadata(self, batch: "Batch", index: int, timestamp: int) -> "RecordMetadata": ...
 
 
 class Patience(Protocol):
-    """How somebody waits for a delivery: with a thread, or in an event loop."""
+    """How a caller waits for a delivery: in a thread, or in an event loop."""
 
     def wait(self, delivery: "Delivery", timeout: float | None) -> Outcome: ...
     def awaited(self, delivery: "Delivery") -> Any: ...
 
 
 Limits: TypeAlias = tuple[int, int, int, int]
-"""When a batch is ready, how far it grows while it waits, the largest record, all memory."""
+"""The size at which a batch is ready, its maximum size, the largest record, the total memory."""
 Hooks: TypeAlias = tuple[
     Callable[[], int],
     Callable[[], None],
@@ -49,13 +49,13 @@ Hooks: TypeAlias = tuple[
     Patience | None,
     AbstractContextManager[Any],
 ]
-"""The time; what to call when a batch is begun or ready; the next sticky partition; how to wait;
-the guard.
+"""The clock; the callback for a batch that is begun or ready; the choice of the next sticky
+partition; how to wait; the guard.
 """
 
 
 def murmur2(content: bytes) -> int:
-    """Kafka's hash of keys, 32 bits without sign."""
+    """Kafka's hash of keys as an unsigned 32-bit number."""
     length = len(content)
     value = _SEED ^ length
     whole = length & ~3
@@ -72,9 +72,9 @@ def murmur2(content: bytes) -> int:
 def partitions_of_keys(
     offsets: Buffer, content: Buffer, start: int, rows: int, partition_count: int
 ) -> bytearray:
-    """The partition of every key of a column, as int32: of `rows` rows from `start` on."""
+    """The partitions of a column's keys as int32, for `rows` rows from `start` on."""
     if partition_count < 1 or start < 0 or rows < 0:
-        raise ValueError("impossible count of partitions or rows")
+        raise ValueError("invalid number of partitions or rows")
     places = memoryview(offsets).cast("B").cast("i")
     if len(places) < start + rows + 1:
         raise ValueError("a column has fewer offsets than rows")
@@ -107,12 +107,12 @@ def _is_plain(content: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """None, or an int from 0 up that fits."""
+    """Whether the value is None or an int from 0 to 2^63-1."""
     return value is None or (type(value) is int and 0 <= value < 1 << 63)
 
 
 def _encoded_headers(headers: Headers | None) -> bytes | None:
-    """None if they are not what can be written at once: pairs of str and bytes or None."""
+    """None unless the headers are pairs of str and bytes or None, which can be written directly."""
     parts = [_varint(len(headers or ()))]
     for pair in headers or ():
         if type(pair) is not tuple or len(pair) != 2:
@@ -126,8 +126,8 @@ def _encoded_headers(headers: Headers | None) -> bytes | None:
 
 
 class Batch:
-    """Records of one partition on their way. Open until it is sealed; ready when it is large enough
-    to be sent at once; done when it has an outcome, or all of its parts have.
+    """Records of one partition that are sent together. Open until sealed; ready when large enough
+    to be sent at once; done when the batch, or all of its parts, have an outcome.
     """
 
     def __init__(self, topic: str, partition: int, capacity: int) -> None:
@@ -139,7 +139,7 @@ class Batch:
         self.base_timestamp = 0
         self.max_timestamp = 0
         self.held_bytes = max(capacity, HEADER_BYTES)
-        """What it counts for in the producer's memory."""
+        """The batch's share of the producer's memory."""
         self.outcome: Outcome | None = None
         self.parts: list[Batch] | None = None
         self.callbacks: list[tuple[int, Callable[[Delivery], object], Delivery]] | None = None
@@ -151,7 +151,7 @@ class Batch:
     def of_rows(
         topic: str, partition: int, body: bytearray, facts: tuple[int, int, int]
     ) -> "Batch":
-        """A sealed one whose records are encoded already. Facts: count, base and latest time."""
+        """A sealed batch of encoded records. `facts`: count, base and latest timestamp."""
         batch = Batch(topic, partition, len(body))
         batch._body = body
         batch._size = batch.held_bytes = len(body)
@@ -165,7 +165,7 @@ class Batch:
         return self._size
 
     def seal(self) -> bytearray:
-        """Nothing is added any more; the body, with room for the header in front."""
+        """Closes the batch for appends and returns its body, with room for the header in front."""
         self.is_open = False
         assert self._body is not None
         return self._body
@@ -197,7 +197,7 @@ class Batch:
 
 
 class Delivery:
-    """What became, or will become, of one record."""
+    """The future result of sending one record."""
 
     __slots__ = ("batch", "index", "timestamp")
 
@@ -207,11 +207,11 @@ class Delivery:
         self.timestamp = timestamp
 
     def done(self) -> bool:
-        """Whether its outcome is known."""
+        """Whether the record was written or failed."""
         return leaf_of(self.batch, self.index)[0].outcome is not None
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """The error that it failed with, or None; waits as `result` does."""
+        """The error if the record failed, else None; waits like `result`."""
         place, index = leaf_of(self.batch, self.index)
         outcome = place.outcome
         if outcome is None:
@@ -221,7 +221,7 @@ class Delivery:
         return outcome.error_of(index)
 
     def result(self, timeout: float | None = None) -> "RecordMetadata":
-        """Where it was written. Waits for that, `timeout` seconds at most."""
+        """Where the record was written; waits up to `timeout` seconds and raises its error."""
         error = self.exception(timeout)
         if error is not None:
             raise error
@@ -230,14 +230,14 @@ class Delivery:
         return place.outcome.metadata(place, index, self.timestamp)
 
     def add_callback(self, fn: "Callable[[Delivery], object]") -> None:
-        """`fn(delivery)` runs when the outcome is known, in the client's own thread; at once if it
-        is known already.
+        """Calls `fn(delivery)` in the client's thread when the record is done, or at once if it
+        already is.
         """
         place, index = leaf_of(self.batch, self.index)
         if place.callbacks is None:
             place.callbacks = []
         place.callbacks.append((index, fn, self))
-        # Whoever finishes the batch takes the list away; what is still there was not seen.
+        # The thread that finishes the batch takes the list; callbacks that remain were not seen.
         if place.outcome is not None or place.parts is not None:
             try:
                 place.callbacks.remove((index, fn, self))
@@ -257,7 +257,7 @@ class Delivery:
 
 
 def leaf_of(batch: Batch, index: int) -> tuple[Batch, int]:
-    """Where a record is: a batch that was split knows its parts."""
+    """The batch that a record is in now, and its index there: batches can be split."""
     while batch.parts is not None:
         for part in batch.parts:
             if index < part.count:
@@ -270,8 +270,9 @@ def leaf_of(batch: Batch, index: int) -> tuple[Batch, int]:
 
 
 class TopicBuffers:
-    """The open batches of one topic. `hashes_keys`: keys go by murmur2; `is_sticky`: records
-    without one stay with a partition for a batch. Else somebody says which partition.
+    """The open batches of one topic. `hashes_keys`: murmur2 of the key chooses the partition;
+    `is_sticky`: records without a key stay with one partition for a batch. Otherwise the caller
+    names the partition.
     """
 
     def __init__(self, name: str, partition_count: int, hashes_keys: bool, is_sticky: bool) -> None:
@@ -293,7 +294,7 @@ class TopicBuffers:
 
 
 class Appender:
-    """All open batches of a producer, and how much room is left. Any thread may append."""
+    """All open batches of a producer, and its free memory. Any thread may append."""
 
     def __init__(self, limits: Limits, hooks: Hooks) -> None:
         self._topics: dict[str, TopicBuffers] = {}
@@ -313,7 +314,7 @@ class Appender:
         self._topics.pop(name, None)
 
     def take_begun(self) -> list[Batch]:
-        """Batches that were begun since the last time."""
+        """The batches that were begun since the last call."""
         with self._guard:
             begun, self._begun = self._begun, []
             self._is_woken = False
@@ -328,8 +329,9 @@ class Appender:
         timestamp: int | None,
         headers: Any,
     ) -> Delivery | None:
-        """A Delivery, or None if it needs a slower way: the topic is not known here, there is no
-        room, it is too large, its parts are no bytes, or somebody else chooses the partition.
+        """The record's Delivery, or None if the caller must take the slower path: the topic is
+        unknown, memory is full, the record is too large, its parts are not bytes, or another
+        partitioner chooses the partition.
         """
         if type(name) is not str or not _is_number(partition) or not _is_number(timestamp):
             return None
@@ -349,8 +351,9 @@ class Appender:
         start: int,
         pieces: list[Piece],
     ) -> int:
-        """From `start` on, as many as fit and at most a few thousand: how many. `pieces` gets the
-        (batch, first, count) they went to. `options`: partition and time, or None.
+        """Appends values from `start` on, as many as fit and at most a few thousand, and returns
+        their number. `pieces` gets the (batch, first, count) of each batch. `options`: partition
+        and timestamp, or None.
         """
         topic = self._topics.get(name)
         if topic is None or start < 0:

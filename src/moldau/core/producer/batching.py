@@ -1,5 +1,5 @@
-"""Batches, deliveries and the appender that fills them, compiled if possible. The twin documents
-and types them.
+"""Batches, deliveries and the appender that fills them, compiled if possible. The twin has their
+documentation and types.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What becomes of a batch, and so of each of its records."""
+"""The outcome of a batch, and so of each of its records: written or failed."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,14 +10,14 @@ from moldau.types import NO_OFFSET
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is."""
+    """Where a record was written."""
 
     topic: str
     partition: int
     offset: int
-    """-1 if the broker did not say: with acks=0, or if only a repeated request was answered."""
+    """-1 if unknown: with acks=0, or if only a retry was answered."""
     timestamp: int
-    """Milliseconds: of the record, or of its writing if the topic is set so."""
+    """Milliseconds: the record's own, or the time of the append with LogAppendTime."""
 
 
 class Written:
@@ -27,7 +27,7 @@ class Written:
         self.base_offset = base_offset
         self.append_time_ms = append_time_ms
 
-    def error_of(self, index: int) -> None:  # noqa: ARG002 - the other outcome asks
+    def error_of(self, index: int) -> None:  # noqa: ARG002 - Failed uses it
         return None
 
     def metadata(self, batch: Batch, index: int, timestamp: int) -> RecordMetadata:
@@ -37,7 +37,7 @@ class Written:
 
 
 class Failed:
-    """`details`: what is wrong with single records; the others failed with them (KIP-467)."""
+    """`details`: errors of single records; the others of the batch failed with them (KIP-467)."""
 
     __slots__ = ("details", "error")
 
@@ -59,7 +59,7 @@ class Failed:
 
 
 def is_done(batch: Batch) -> bool:
-    """Whether it, or all of its parts, have an outcome."""
+    """Whether the batch, or all of its parts, have an outcome."""
     if batch.parts is not None:
         return all(map(is_done, batch.parts))
     return batch.outcome is not None

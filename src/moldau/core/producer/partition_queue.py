@@ -1,6 +1,6 @@
-"""The batches of one partition on their way: in the order of their records, numbered so that the
-broker drops what comes twice and refuses what comes too early. What failed goes again alone and
-first; nothing new is sent before it.
+"""The batches of one partition: in order, with sequence numbers by which the broker drops
+duplicates and refuses gaps. A failed batch is retried alone and first; no new batch is sent before
+it.
 """
 
 from collections import deque
@@ -16,11 +16,11 @@ class ProducerIdentity(NamedTuple):
     epoch: int = NO_PRODUCER_EPOCH
 
 
-NOBODY = ProducerIdentity()
+NO_PRODUCER = ProducerIdentity()
 
 
 class Outgoing:
-    """A batch and what is known of its attempts."""
+    """A batch and its attempts."""
 
     __slots__ = (
         "attempts",
@@ -29,48 +29,48 @@ class Outgoing:
         "created_ms",
         "identity",
         "is_given_up",
-        "line",
+        "queue",
         "sequence",
     )
 
-    def __init__(self, batch: Batch, line: "PartitionQueue", created_ms: float) -> None:
+    def __init__(self, batch: Batch, queue: "PartitionQueue", created_ms: float) -> None:
         self.batch = batch
-        self.line = line
+        self.queue = queue
         self.created_ms = created_ms
         self.attempts = 0
-        self.identity = NOBODY
+        self.identity = NO_PRODUCER
         self.sequence = NO_SEQUENCE
         self.content: Buffer | None = None
-        """What is sent; None until it is built, and again when its numbers change."""
+        """The encoded batch; None until it is built, and when its sequence numbers change."""
         self.is_given_up = False
-        """Its time was over while a request with it was under way."""
+        """It expired while a request with it was in flight."""
 
 
 class PartitionQueue:
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.waiting: deque[Outgoing] = deque()
-        """Never sent."""
+        """Batches that were never sent."""
         self.again: list[Outgoing] = []
-        """Sent before, in order."""
-        self.under_way: list[Outgoing] = []
-        self.identity = NOBODY
+        """Batches to retry, in order."""
+        self.in_flight: list[Outgoing] = []
+        self.identity = NO_PRODUCER
         self.next_sequence = 0
         self.paused_until_ms = 0.0
         self.failures = 0
         self.is_gapped = False
-        """A number was used for a batch that the broker does not have: numbers begin again, under
-        a new epoch, when nothing is under way."""
+        """A sequence number was used for a batch that the broker does not have: sequences restart
+        with a new epoch when nothing is in flight."""
         self.is_unresolved = False
-        """Whether the broker has a batch that was given up is not known."""
+        """A batch was given up, and the broker may or may not have it."""
         self._acknowledged_next = 0
-        self._is_met = False
-        """Whether the broker has a batch of this producer. Until then it takes any number for the
-        first one, so a second batch must not overtake it: one is under way at a time."""
+        self._is_known = False
+        """Whether the broker has a batch of this producer. Until then it accepts any first sequence
+        number, so the second batch must not overtake the first: only one may be in flight."""
 
     @property
     def is_idle(self) -> bool:
-        return not self.waiting and not self.again and not self.under_way
+        return not self.waiting and not self.again and not self.in_flight
 
     @property
     def has_something_to_send(self) -> bool:
@@ -82,30 +82,31 @@ class PartitionQueue:
         return self.waiting[0] if self.waiting else None
 
     def may_send(self, now_ms: float, identity: ProducerIdentity) -> bool:
-        """Whether the head may go now, as far as this partition is concerned."""
+        """Whether this partition allows to send the head now."""
         if now_ms < self.paused_until_ms or not self.has_something_to_send:
             return False
-        if not self.under_way:
-            # Fresh numbers wait until it is known what became of the old ones.
+        if not self.in_flight:
+            # New sequence numbers wait until the outcome of the old ones is known.
             return not self.is_unresolved or bool(self.again)
-        # A broker knows the last five batches: none may be sent that pushes out one which may be
-        # there already.
-        is_repeating = bool(self.again) or any(one.attempts > 1 for one in self.under_way)
+        # A broker remembers the last five batches. No batch may push out one that may be there.
+        is_repeating = bool(self.again) or any(each.attempts > 1 for each in self.in_flight)
         is_settled = not (is_repeating or self.is_gapped or self.is_unresolved)
-        return is_settled and self.identity == identity and (self._is_met or identity == NOBODY)
+        return (
+            is_settled and self.identity == identity and (self._is_known or identity == NO_PRODUCER)
+        )
 
     def take(self, identity: ProducerIdentity) -> Outgoing:
-        """The head goes. Call it when `may_send` says so."""
-        if not self.under_way and not self.again and self.identity != identity:
+        """Removes the head for sending. Only valid if `may_send`."""
+        if not self.in_flight and not self.again and self.identity != identity:
             self._start_over(identity)
         outgoing = self.again.pop(0) if self.again else self.waiting.popleft()
-        if outgoing.sequence == NO_SEQUENCE and identity != NOBODY:
-            self._number(outgoing)
+        if outgoing.sequence == NO_SEQUENCE and identity != NO_PRODUCER:
+            self._assign_sequence(outgoing)
         outgoing.attempts += 1
-        self.under_way.append(outgoing)
+        self.in_flight.append(outgoing)
         return outgoing
 
-    def _number(self, outgoing: Outgoing) -> None:
+    def _assign_sequence(self, outgoing: Outgoing) -> None:
         outgoing.identity = self.identity
         outgoing.sequence = self.next_sequence
         outgoing.content = None
@@ -113,64 +114,66 @@ class PartitionQueue:
         self.next_sequence = add_to_sequence(self.next_sequence, outgoing.batch.count)
 
     def _start_over(self, identity: ProducerIdentity) -> None:
-        self._is_met = self._is_met and identity.producer_id == self.identity.producer_id
+        self._is_known = self._is_known and identity.producer_id == self.identity.producer_id
         self.identity = identity
         self.next_sequence = self._acknowledged_next = 0
         self.is_gapped = self.is_unresolved = False
         for outgoing in self.again:
-            self._number(outgoing)
+            self._assign_sequence(outgoing)
 
-    # What became of it.
+    # Outcomes.
 
     def is_first(self, outgoing: Outgoing) -> bool:
-        """Whether no earlier batch is still without an outcome."""
-        earlier = [*self.again, *self.under_way]
+        """Whether every earlier batch has an outcome."""
+        earlier = [*self.again, *self.in_flight]
         return not any(_is_before(other, outgoing) for other in earlier)
 
     def acknowledged(self, outgoing: Outgoing) -> None:
-        self.under_way.remove(outgoing)
+        self.in_flight.remove(outgoing)
         self.failures = 0
-        self._is_met = self._is_met or outgoing.identity.producer_id == self.identity.producer_id
+        self._is_known = (
+            self._is_known or outgoing.identity.producer_id == self.identity.producer_id
+        )
         if outgoing.sequence != NO_SEQUENCE and outgoing.identity == self.identity:
             end = add_to_sequence(outgoing.sequence, outgoing.batch.count)
             self._acknowledged_next = end
 
     def retry(self, outgoing: Outgoing, until_ms: float) -> None:
-        self.under_way.remove(outgoing)
-        self.put_back([outgoing])
+        self.in_flight.remove(outgoing)
+        self.requeue([outgoing])
         self.failures += 1
         self.paused_until_ms = until_ms
 
-    def put_back(self, some: list[Outgoing]) -> None:
-        """Before everything that comes after them."""
-        place = 0
-        while place < len(self.again) and _is_before(self.again[place], some[0]):
-            place += 1
-        self.again[place:place] = some
+    def requeue(self, batches: list[Outgoing]) -> None:
+        """Inserts the batches by their order before later ones."""
+        index = 0
+        while index < len(self.again) and _is_before(self.again[index], batches[0]):
+            index += 1
+        self.again[index:index] = batches
 
     def split(self, outgoing: Outgoing, parts: list[Batch]) -> None:
-        """The parts share the numbers of the whole, which the broker did not take."""
-        self.under_way.remove(outgoing)
+        """The parts share the sequence numbers of the whole, which the broker refused."""
+        self.in_flight.remove(outgoing)
         sequence = outgoing.sequence
-        made = []
+        outgoing_parts = []
         for part in parts:
             own = Outgoing(part, self, outgoing.created_ms)
             own.identity = outgoing.identity
             own.sequence = sequence
             if sequence != NO_SEQUENCE:
                 sequence = add_to_sequence(sequence, part.count)
-            made.append(own)
-        self.put_back(made)
+            outgoing_parts.append(own)
+        self.requeue(outgoing_parts)
 
     def refused(self, outgoing: Outgoing) -> None:
-        """For good: the broker does not have it."""
-        self.under_way.remove(outgoing)
+        """The batch failed for good: the broker does not have it."""
+        self.in_flight.remove(outgoing)
         if outgoing.sequence != NO_SEQUENCE:
             self.is_gapped = True
 
     def given_up(self, outgoing: Outgoing) -> None:
-        """Its time is over; the broker may have it or not."""
-        if outgoing in self.under_way:
+        """The batch expired; the broker may or may not have it."""
+        if outgoing in self.in_flight:
             outgoing.is_given_up = True
             return
         if outgoing in self.again:
@@ -181,35 +184,35 @@ class PartitionQueue:
             self.waiting.remove(outgoing)
 
     def unanswered(self, outgoing: Outgoing) -> None:
-        """A batch that was given up, and whose request ended without saying whether it is there."""
-        self.under_way.remove(outgoing)
+        """The request of a batch that was given up ended without a definite result."""
+        self.in_flight.remove(outgoing)
         if outgoing.sequence != NO_SEQUENCE:
             self.is_unresolved = True
 
     def drop_unsent(self) -> list[Outgoing]:
-        """For an abort: whatever is not under way."""
+        """Drops everything that is not in flight, for an abort."""
         dropped = [*self.again, *self.waiting]
         self.again.clear()
         self.waiting.clear()
         return dropped
 
     def needs_new_epoch(self) -> bool:
-        """Looks whether what was unresolved has resolved itself."""
-        if self.under_way:
+        """Also checks whether an unresolved batch is resolved by now."""
+        if self.in_flight:
             return False
         if self.is_unresolved and not self.again:
             self.is_unresolved = False
-            # Later batches were taken by the broker: so it has those before them, too.
+            # If the broker acknowledged later batches, it has the earlier ones, too.
             self.is_gapped = self.is_gapped or self._acknowledged_next != self.next_sequence
         return self.is_gapped
 
     def begin_epoch(self, identity: ProducerIdentity) -> None:
-        assert not self.under_way
+        assert not self.in_flight
         self._start_over(identity)
 
 
 def _is_before(one: Outgoing, other: Outgoing) -> bool:
     if one.sequence == NO_SEQUENCE or other.sequence == NO_SEQUENCE:
         return one.created_ms < other.created_ms
-    # Numbers go on at zero: nearer than half the way round is before.
+    # Sequence numbers wrap to zero: a distance of less than half the range means before.
     return 0 < (other.sequence - one.sequence) & 0x7FFF_FFFF < 0x4000_0000

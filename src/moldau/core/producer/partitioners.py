@@ -1,5 +1,5 @@
-"""Which partition a record goes to. The usual way, murmur2 of the key and sticky turns without one,
-is in the appender; here are the turns (KIP-794) and the other ways.
+"""Partitioners. The appender implements the default: murmur2 of the key, sticky without a key. Here
+are the choice of the sticky partition (KIP-794) and the other partitioners.
 """
 
 from bisect import bisect_right
@@ -11,9 +11,9 @@ from zlib import crc32
 from moldau.core.producer.batching import murmur2
 
 Partitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
-"""Topic, key, value, how many partitions -> a partition."""
+"""Takes topic, key, value and the number of partitions, and returns a partition."""
 Chance: TypeAlias = Callable[[], float]
-"""From 0 up to, but without, 1."""
+"""Returns a random number from 0 to below 1."""
 
 _FNV_OFFSET = 0x811C9DC5
 _FNV_PRIME = 0x01000193
@@ -22,8 +22,8 @@ _FNV_PRIME = 0x01000193
 def next_sticky(
     count: int, chance: float, waiting: Sequence[int] = (), usable: Sequence[int] | None = None
 ) -> int:
-    """Where records without a key go for the next batch. With `waiting` batches by partition, those
-    that keep up get more; `usable` are the partitions with a leader, if not all.
+    """The partition of the next batch of records without a key. Partitions with fewer `waiting`
+    batches are more likely; `usable` are the partitions with a leader, if not all.
     """
     candidates = range(count) if usable is None or not usable else usable
     if not any(waiting):
@@ -34,7 +34,7 @@ def next_sticky(
 
 
 class RoundRobin:
-    """One after the other, keys or not."""
+    """Cycles through the partitions and ignores keys."""
 
     def __init__(self) -> None:
         self._turns: dict[str, int] = {}
@@ -49,15 +49,15 @@ def fnv1a(content: bytes) -> int:
     value = _FNV_OFFSET
     for octet in content:
         value = (value ^ octet) * _FNV_PRIME & 0xFFFF_FFFF
-    # Without its sign, as the first client that hashed so.
+    # The absolute value, as in the client that introduced this partitioner.
     return min(value, (1 << 32) - value)
 
 
 def _by(
     hash_of: Callable[[bytes], int], chance: Chance | None, *, spreads_empty: bool = False
 ) -> Partitioner:
-    """As librdkafka does it: with `chance`, records without a key (or, for one of them, with an
-    empty one) go anywhere; else they count as an empty key.
+    """As in librdkafka. With `chance`, records without a key get a random partition (with
+    `spreads_empty` also those with an empty key); otherwise no key counts as an empty one.
     """
 
     def choose(topic: str, key: bytes | None, value: bytes | None, count: int) -> int:  # noqa: ARG001
@@ -69,7 +69,7 @@ def _by(
 
 
 def named_partitioner(name: str, chance: Chance) -> Partitioner:
-    """By librdkafka's names, and `round_robin`. Raises KeyError."""
+    """A partitioner by librdkafka's name, or `round_robin`. Raises KeyError."""
     made: dict[str, Callable[[], Partitioner]] = {
         "round_robin": RoundRobin,
         "random": lambda: lambda _topic, _key, _value, count: int(chance() * count),

@@ -1,5 +1,5 @@
-"""What a producer sends to whom, and what it makes of the answers. Time, chance and leaders come in
-as arguments; whoever calls does the asking.
+"""Which batches a producer sends to which node, and the meaning of the responses. Time, chance and
+leaders come in as arguments; the caller sends the requests.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -8,7 +8,12 @@ from typing import NamedTuple
 
 from moldau.core.client.backoff import Backoff
 from moldau.core.producer.batching import Batch
-from moldau.core.producer.partition_queue import NOBODY, Outgoing, PartitionQueue, ProducerIdentity
+from moldau.core.producer.partition_queue import (
+    NO_PRODUCER,
+    Outgoing,
+    PartitionQueue,
+    ProducerIdentity,
+)
 from moldau.frozen import frozen
 from moldau.protocol.error_codes import RETRIABLE, ErrorCode
 from moldau.protocol.records.batch_builder import BatchFacts, BatchOptions, finish_batch
@@ -39,34 +44,34 @@ class Verdict(Enum):
     AGAIN = auto()
     SPLIT = auto()
     FAILED = auto()
-    """For good; the broker does not have it."""
+    """Failed for good; the broker does not have it."""
     TOO_LATE = auto()
-    """Tried for as long, or as often, as it may be."""
+    """The timeout or the number of retries is exhausted."""
     IGNORED = auto()
-    """It was given up before."""
+    """The batch was given up before."""
 
 
 class Plan(NamedTuple):
     requests: dict[int, list[Outgoing]]
     topics_without_leader: set[str]
-    """Topics with something to send to a partition whose leader is not known."""
+    """Topics with batches for a partition whose leader is unknown."""
     next_ms: float
-    """When to look again if nothing happens; inf: never."""
+    """When to plan again if nothing happens; inf for never."""
 
 
 class Sending:
     def __init__(self, rules: SendRules) -> None:
         self.rules = rules
-        self.identity: ProducerIdentity | None = None if rules.is_idempotent else NOBODY
-        """None: one must be asked for before anything is sent."""
+        self.identity: ProducerIdentity | None = None if rules.is_idempotent else NO_PRODUCER
+        """None if it must be requested before anything is sent."""
         self.is_hurried = False
-        """Flushing or closing: nothing lingers."""
+        """True while flushing or closing: no batch lingers."""
         self.may_write: Callable[[TopicPartition], bool] = lambda _: True
-        """Whether the transaction knows a partition."""
+        """Whether the partition is part of the transaction."""
         self.stalled_since_ms: Mapping[int, float] = {}
-        """Nodes that something is due for and that take nothing now. Replaced, never changed:
-        other threads read it."""
-        self._lines: dict[TopicPartition, PartitionQueue] = {}
+        """Nodes with due batches that accept no request now. Replaced, never changed: other
+        threads read it."""
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._active: dict[TopicPartition, PartitionQueue] = {}
 
     @property
@@ -75,25 +80,25 @@ class Sending:
 
     @property
     def active(self) -> Iterable[PartitionQueue]:
-        """Lines with something that has no outcome yet."""
+        """Queues with batches that have no outcome yet."""
         return self._active.values()
 
     def waiting_by_partition(self, topic: str, count: int) -> list[int]:
-        """How many batches of each partition wait. Any thread may ask."""
+        """The number of waiting batches by partition. Any thread may call it."""
         waiting = [0] * count
-        for partition, line in self._active.copy().items():
+        for partition, queue in self._active.copy().items():
             if partition.topic == topic and partition.partition < count:
-                waiting[partition.partition] = len(line.waiting) + len(line.again)
+                waiting[partition.partition] = len(queue.waiting) + len(queue.again)
         return waiting
 
     def file(self, batches: Iterable[Batch], now_ms: float) -> None:
         for batch in batches:
             place = TopicPartition(batch.topic, batch.partition)
-            line = self._lines.get(place)
-            if line is None:
-                line = self._lines[place] = PartitionQueue(place)
-            line.waiting.append(Outgoing(batch, line, now_ms))
-            self._active[place] = line
+            queue = self._queues.get(place)
+            if queue is None:
+                queue = self._queues[place] = PartitionQueue(place)
+            queue.waiting.append(Outgoing(batch, queue, now_ms))
+            self._active[place] = queue
 
     # Sending.
 
@@ -103,8 +108,8 @@ class Sending:
         leader_of: Callable[[TopicPartition], int | None],
         has_room: Callable[[int], bool],
     ) -> Plan:
-        """Takes from the lines what goes now. As soon as one partition of a node is due, all that
-        it leads go along.
+        """Removes the batches to send now from the queues. If one partition of a node is due, the
+        request takes batches of all partitions that the node leads.
         """
         topics_without_leader: set[str] = set()
         by_node: dict[int, list[PartitionQueue]] = {}
@@ -112,20 +117,20 @@ class Sending:
         next_ms = _NEVER_MS
         if self.identity is None:
             return Plan({}, topics_without_leader, next_ms)
-        for line in self._active.values():
-            head = line.head()
-            if head is None or not self.may_write(line.partition):
+        for queue in self._active.values():
+            head = queue.head()
+            if head is None or not self.may_write(queue.partition):
                 continue
-            node = leader_of(line.partition)
+            node = leader_of(queue.partition)
             if node is None:
-                topics_without_leader.add(line.partition.topic)
+                topics_without_leader.add(queue.partition.topic)
                 continue
-            if not line.may_send(now_ms, self.identity):
-                if now_ms < line.paused_until_ms:
-                    next_ms = min(next_ms, line.paused_until_ms)
+            if not queue.may_send(now_ms, self.identity):
+                if now_ms < queue.paused_until_ms:
+                    next_ms = min(next_ms, queue.paused_until_ms)
                 continue
-            by_node.setdefault(node, []).append(line)
-            due_ms = self._due_ms(line, head)
+            by_node.setdefault(node, []).append(queue)
+            due_ms = self._due_ms(queue, head)
             if due_ms <= now_ms:
                 due.add(node)
             else:
@@ -138,27 +143,27 @@ class Sending:
             {node: self._fill(by_node[node]) for node in ready}, topics_without_leader, next_ms
         )
 
-    def _due_ms(self, line: PartitionQueue, head: Outgoing) -> float:
+    def _due_ms(self, queue: PartitionQueue, head: Outgoing) -> float:
         is_ready = head.batch.is_ready or not head.batch.is_open
-        if is_ready or self.is_hurried or len(line.waiting) > 1:
+        if is_ready or self.is_hurried or len(queue.waiting) > 1:
             return 0
         return head.created_ms + self.rules.linger_ms
 
-    def _fill(self, lines: list[PartitionQueue]) -> list[Outgoing]:
+    def _fill(self, queues: list[PartitionQueue]) -> list[Outgoing]:
         assert self.identity is not None
         taken: list[Outgoing] = []
         size = _REQUEST_OVERHEAD_BYTES
-        for line in lines:
-            head = line.head()
+        for queue in queues:
+            head = queue.head()
             assert head is not None
             size += head.batch.size_bytes
             if taken and size > self.rules.request_bytes_max:
                 break
-            taken.append(line.take(self.identity))
+            taken.append(queue.take(self.identity))
         return taken
 
     def content_of(self, outgoing: Outgoing) -> Buffer:
-        """The batch as it is sent."""
+        """The encoded batch."""
         if outgoing.content is None:
             batch = outgoing.batch
             options = BatchOptions(
@@ -176,107 +181,109 @@ class Sending:
             outgoing.content = finish_batch(body, options, facts)
         return outgoing.content
 
-    # Answers.
+    # Responses.
 
-    def judge(self, outgoing: Outgoing, code: ErrorCode, now_ms: float, chance: float) -> Verdict:
-        """What an answer, or none (NETWORK_EXCEPTION), means. Moves the line accordingly; a batch
-        that is to be split is moved by `split`.
+    def classify(
+        self, outgoing: Outgoing, code: ErrorCode, now_ms: float, chance: float
+    ) -> Verdict:
+        """The verdict on a response; NETWORK_EXCEPTION stands for a missing one. Updates the
+        queue, except for SPLIT, where the caller calls `split`.
         """
-        line = outgoing.line
+        queue = outgoing.queue
         verdict = self._verdict(outgoing, code, now_ms)
         match verdict:
             case Verdict.DONE:
-                line.acknowledged(outgoing)
+                queue.acknowledged(outgoing)
             case Verdict.AGAIN:
-                pause_ms = self.rules.backoff.pause_ms(line.failures + 1, chance)
-                line.retry(outgoing, now_ms + pause_ms)
+                pause_ms = self.rules.backoff.pause_ms(queue.failures + 1, chance)
+                queue.retry(outgoing, now_ms + pause_ms)
             case Verdict.FAILED:
-                line.refused(outgoing)
+                queue.refused(outgoing)
             case Verdict.TOO_LATE | Verdict.IGNORED:
-                line.unanswered(outgoing)
+                queue.unanswered(outgoing)
             case Verdict.SPLIT:
                 pass
-        self._settle(line)
+        self._finish_queue(queue)
         return verdict
 
     def _verdict(self, outgoing: Outgoing, code: ErrorCode, now_ms: float) -> Verdict:
         if code in {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
-            # A duplicate is in the log: the answer to an earlier attempt was lost.
+            # A duplicate is in the log: the response to an earlier attempt was lost.
             return Verdict.DONE
         if outgoing.is_given_up:
             return Verdict.IGNORED
         if code in _TOO_LARGE and outgoing.batch.count > 1:
             return Verdict.SPLIT
-        if not self._may_pass(outgoing, code):
+        if not self._is_transient(outgoing, code):
             return Verdict.FAILED
         is_over = now_ms >= outgoing.created_ms + self.rules.delivery_timeout_ms
         return (
             Verdict.TOO_LATE if is_over or outgoing.attempts > self.rules.retries else Verdict.AGAIN
         )
 
-    def _may_pass(self, outgoing: Outgoing, code: ErrorCode) -> bool:
-        line = outgoing.line
+    def _is_transient(self, outgoing: Outgoing, code: ErrorCode) -> bool:
+        queue = outgoing.queue
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            if not line.is_first(outgoing):
-                # An earlier batch failed, and this one came before its second attempt.
+            if not queue.is_first(outgoing):
+                # An earlier batch failed, and this one arrived before its retry.
                 return True
-            line.is_gapped = not self.rules.is_transactional
-            return line.is_gapped
+            queue.is_gapped = not self.rules.is_transactional
+            return queue.is_gapped
         if code is ErrorCode.UNKNOWN_PRODUCER_ID:
             # The broker has forgotten this producer: its records there are deleted.
-            line.is_gapped = not self.rules.is_transactional
-            return line.is_gapped
+            queue.is_gapped = not self.rules.is_transactional
+            return queue.is_gapped
         return code in RETRIABLE
 
     def split(self, outgoing: Outgoing, parts: list[Batch]) -> None:
-        outgoing.line.split(outgoing, parts)
+        outgoing.queue.split(outgoing, parts)
 
     def expire(self, now_ms: float) -> list[Outgoing]:
-        """What has taken longer than it may."""
+        """Gives up the batches that exceeded the delivery timeout, and returns them."""
         limit_ms = now_ms - self.rules.delivery_timeout_ms
-        found = []
-        for line in list(self._active.values()):
-            for outgoing in [*line.under_way, *line.again, *line.waiting]:
+        expired = []
+        for queue in list(self._active.values()):
+            for outgoing in [*queue.in_flight, *queue.again, *queue.waiting]:
                 if outgoing.created_ms <= limit_ms and not outgoing.is_given_up:
                     outgoing.batch.seal()
-                    line.given_up(outgoing)
-                    found.append(outgoing)
-            self._settle(line)
-        return found
+                    queue.given_up(outgoing)
+                    expired.append(outgoing)
+            self._finish_queue(queue)
+        return expired
 
     def drop_unsent(self) -> list[Outgoing]:
         dropped = []
-        for line in list(self._active.values()):
-            for outgoing in line.drop_unsent():
+        for queue in list(self._active.values()):
+            for outgoing in queue.drop_unsent():
                 outgoing.batch.seal()
                 dropped.append(outgoing)
-                line.is_unresolved = line.is_unresolved or outgoing.attempts > 0
-            self._settle(line)
+                queue.is_unresolved = queue.is_unresolved or outgoing.attempts > 0
+            self._finish_queue(queue)
         return dropped
 
-    def _settle(self, line: PartitionQueue) -> None:
-        if line.needs_new_epoch() and not self.rules.is_transactional:
-            self._raise_epoch(line)
-        if line.is_idle:
-            self._active.pop(line.partition, None)
+    def _finish_queue(self, queue: PartitionQueue) -> None:
+        if queue.needs_new_epoch() and not self.rules.is_transactional:
+            self._raise_epoch(queue)
+        if queue.is_idle:
+            self._active.pop(queue.partition, None)
 
-    def _raise_epoch(self, line: PartitionQueue) -> None:
-        """Other partitions go on with the old one until nothing of theirs is under way."""
-        if self.identity is None or self.identity == NOBODY:
+    def _raise_epoch(self, queue: PartitionQueue) -> None:
+        """Other partitions keep the old epoch until they have nothing in flight."""
+        if self.identity is None or self.identity == NO_PRODUCER:
             return
-        if line.identity == self.identity:
+        if queue.identity == self.identity:
             producer_id, epoch = self.identity
             if epoch == PRODUCER_EPOCH_MAX:
                 self.identity = None
                 return
             self.identity = ProducerIdentity(producer_id, epoch + 1)
-        line.begin_epoch(self.identity)
+        queue.begin_epoch(self.identity)
 
     def identified(self, identity: ProducerIdentity) -> None:
-        """From now on; lines whose numbers must begin again do so."""
+        """Sets the identity; queues whose sequences must restart do so with it."""
         self.identity = identity
-        for line in self._lines.values():
-            if line.under_way:
+        for queue in self._queues.values():
+            if queue.in_flight:
                 continue
-            if line.is_gapped or self.rules.is_transactional:
-                line.begin_epoch(identity)
+            if queue.is_gapped or self.rules.is_transactional:
+                queue.begin_epoch(identity)

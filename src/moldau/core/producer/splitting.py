@@ -1,4 +1,4 @@
-"""A batch that the broker finds too large becomes two."""
+"""Splits a batch that is too large for the broker into two."""
 
 from moldau.core.producer.batching import Batch
 from moldau.protocol.records.batches import BATCH_HEADER_SIZE, Record
@@ -6,7 +6,7 @@ from moldau.protocol.records.record_loops import decode_records, encode_records
 
 
 def halves(batch: Batch) -> list[Batch]:
-    """With about the same number of bytes each; the records' order and times stay."""
+    """Two batches of about the same size; order and timestamps of the records stay."""
     body = batch.seal()
     records = decode_records(
         body, (BATCH_HEADER_SIZE, len(body)), batch.count, 0, batch.base_timestamp, None
@@ -27,7 +27,7 @@ def halves(batch: Batch) -> list[Batch]:
 
 
 def _middle(records: list[Record]) -> int:
-    """The first of the second half; both have at least one."""
+    """The index of the second half's first record; both halves have at least one."""
     sizes = [len(record.key or b"") + len(record.value or b"") for record in records]
     half = sum(sizes) / 2
     seen = 0

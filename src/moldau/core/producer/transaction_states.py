@@ -1,6 +1,6 @@
-"""The states of a transactional producer, and what an error means for it: go on, abort, or stop.
-Both protocols: in the second one (KIP-890) brokers add partitions by themselves, and every end of
-a transaction brings a new epoch.
+"""The states of a transactional producer, and the effect of errors: continue, abort, or stop.
+Covers both protocols: in the second one (KIP-890) brokers add partitions automatically, and every
+end of a transaction raises the epoch.
 """
 
 from enum import Enum, auto
@@ -29,8 +29,8 @@ class MustAbortError(KafkaError):
 
 
 class MustStopError(KafkaError):
-    """This producer can do nothing more; close it. Another one has its transactional id, or the
-    broker and this producer do not agree on what happened.
+    """This producer is unusable; close it. Another producer has its transactional id, or the broker
+    and this producer disagree on its state.
     """
 
 
@@ -54,7 +54,7 @@ _NAMES = {
 
 
 class TransactionMisuseError(MoldauError):
-    """A step that does not fit the state of the transaction."""
+    """The call is not allowed in the transaction's state."""
 
 
 class Transactions:
@@ -63,12 +63,12 @@ class Transactions:
         self.error: KafkaError | None = None
         self.is_second_protocol = False
         self.needs_new_epoch = False
-        """After an abort: what was sent last may or may not be there."""
+        """Whether batches that were sent before an abort may or may not be in the log."""
         self._added: set[TopicPartition] = set()
         self._pending: set[TopicPartition] = set()
         self._has_written = False
 
-    # What the user does.
+    # The user's calls.
 
     def initialized(self, *, is_second_protocol: bool) -> None:
         self.phase = Phase.READY
@@ -110,7 +110,7 @@ class Transactions:
     # Partitions.
 
     def may_write(self, partition: TopicPartition) -> bool:
-        """Notes partitions that the coordinator must be told of first."""
+        """Remembers partitions that must be added at the coordinator first."""
         if self.phase in {Phase.NEW, Phase.READY, Phase.MUST_ABORT, Phase.MUST_STOP}:
             return False
         if self.is_second_protocol or partition in self._added:
@@ -133,13 +133,13 @@ class Transactions:
 
     @property
     def must_be_ended(self) -> bool:
-        """False: the coordinator has never heard of this transaction."""
+        """False if the coordinator does not know this transaction."""
         return self._has_written or bool(self._added)
 
     # Errors.
 
     def failed(self, error: Exception) -> KafkaError:
-        """What a failed batch or request means; the error that the user gets from now on."""
+        """The effect of a failed batch or request; returns the error that users get from now on."""
         code = error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR
         detail = error.detail if isinstance(error, KafkaError) else str(error)
         if self.phase is Phase.MUST_STOP:

@@ -1,3 +1,3 @@
-"""What the source and sink of Spark decide: options, offset ranges, filters, progress, and which
-micro-batch is committed.
+"""Decisions of the Spark source and sink: options, offset ranges, filters, progress, and whether a
+micro-batch is already committed. Nothing here imports Spark.
 """

@@ -1,4 +1,4 @@
-"""What a job on Spark can do wrong, each with one line that says what to do."""
+"""Errors of Spark jobs. Each message is one line that says what to do."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -9,15 +9,15 @@ _SIMILAR = 0.6
 
 
 class OptionError(MoldauError):
-    """An option that does not exist, or a value that it does not take."""
+    """An unknown option or an invalid value."""
 
 
 class DataLossError(MoldauError):
-    """Records that should have been read are not there any more."""
+    """Records were deleted before the query read them."""
 
 
 class StaleCheckpointError(MoldauError):
-    """A checkpoint that is older than what its query has committed to the target."""
+    """The checkpoint is older than the query's last commit in the target."""
 
 
 class FencedRunError(MoldauError):
@@ -25,7 +25,7 @@ class FencedRunError(MoldauError):
 
 
 class HttpError(MoldauError):
-    """An address that does not answer as it should."""
+    """An address did not respond as expected."""
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

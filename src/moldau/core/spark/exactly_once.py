@@ -1,6 +1,6 @@
-"""Exactly-once into topics: each micro-batch is one transaction, and with its rows the progress of
-the query is committed to a group. What is committed there says whether a batch that Spark runs
-again was written before.
+"""Exactly-once delivery to topics: each micro-batch is one transaction, which also commits the
+query's progress to a group. The committed progress shows whether a batch that Spark repeats was
+written before.
 """
 
 import hashlib
@@ -15,34 +15,34 @@ _MARK = "moldauBatch"
 
 
 class Marker(NamedTuple):
-    """Which batch a committed offset belongs to."""
+    """Identifies the batch of a committed offset."""
 
     query_id: str
     batch_id: int
     digest: str
-    """Of the offsets at which the batch ended."""
+    """The digest of the offsets at which the batch ended."""
 
 
 class Verdict(Enum):
     WRITE = auto()
     SKIP = auto()
-    """It is written and committed already."""
+    """The batch is already committed."""
 
 
 def digest_of(offset_lines: Iterable[str]) -> str:
-    """Of what Spark has written down about a batch's sources, before it ran."""
+    """The digest of a batch's source offsets, which Spark stored before it ran the batch."""
     text = "\n".join(line.strip() for line in offset_lines)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def write_marker(marker: Marker) -> str:
-    """As a committed offset's metadata."""
+    """The marker as metadata of a committed offset."""
     parts = {_MARK: marker.batch_id, "queryId": marker.query_id, "digest": marker.digest}
     return json.dumps(parts, separators=(",", ":"))
 
 
 def read_marker(metadata: str) -> Marker | None:
-    """None: somebody else committed it."""
+    """None if it was not committed by a sink."""
     if not is_marker(metadata):
         return None
     try:
@@ -56,23 +56,27 @@ def is_marker(metadata: str) -> bool:
     return metadata.startswith(f'{{"{_MARK}":')
 
 
-def judge(committed: Iterable[str], wanted: Marker, name: str) -> Verdict:
-    """`committed`: metadata of all partitions of the group. Raises StaleCheckpointError."""
+def judge(committed: Iterable[str], batch: Marker, name: str) -> Verdict:
+    """Whether to write the batch. `committed`: the metadata of all partitions of the group. Raises
+    StaleCheckpointError.
+    """
     found = [marker for text in committed if (marker := read_marker(text)) is not None]
-    own = [marker for marker in found if marker.query_id == wanted.query_id]
+    own = [marker for marker in found if marker.query_id == batch.query_id]
     if not own:
-        # A new query; its checkpoint is new too, and says where it begins.
+        # A new query with a new checkpoint, which has its start.
         return Verdict.WRITE
     last = max(own, key=lambda marker: marker.batch_id)
-    if last.batch_id < wanted.batch_id:
+    if last.batch_id < batch.batch_id:
         return Verdict.WRITE
-    if last == wanted:
+    if last == batch:
         return Verdict.SKIP
-    if last.batch_id == wanted.batch_id:
-        what = f"batch {wanted.batch_id} was committed with other offsets"
+    if last.batch_id == batch.batch_id:
+        reason = f"batch {batch.batch_id} was committed with other offsets"
     else:
-        what = f"batch {last.batch_id} is committed, and the checkpoint begins at {wanted.batch_id}"
+        reason = (
+            f"batch {last.batch_id} is committed, and the checkpoint begins at {batch.batch_id}"
+        )
     raise StaleCheckpointError(
-        f"'{name}': {what}; the checkpoint is an older copy. Use the newest one, or a new "
+        f"'{name}': {reason}; the checkpoint is an older copy. Use the newest one, or a new "
         "checkpoint with startingOffsets=group"
     )

@@ -1,4 +1,6 @@
-"""What a query's conditions let a reader leave out. It may leave out too little, never too much."""
+"""Records that a reader can skip because of a query's conditions. It may skip too few, never too
+many.
+"""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +14,7 @@ _ALL_TO = INT64_MAX
 class Comparison(NamedTuple):
     column: str
     word: str
-    """One of = > >= < <= in"""
+    """One of `= > >= < <= in`."""
     value: Any
     """Times are milliseconds."""
 
@@ -25,18 +27,20 @@ class RowFilter:
     stop: int = _ALL_TO
     since_ms: int | None = None
 
-    def narrowed(self, told: Comparison) -> "RowFilter":
-        match told.column:
+    def narrowed(self, condition: Comparison) -> "RowFilter":
+        match condition.column:
             case "topic":
-                return self._with(topics=_both(self.topics, _values(told)))
+                return self._with(topics=_both(self.topics, _values(condition)))
             case "partition":
-                return self._with(partitions=_both(self.partitions, _values(told)))
+                return self._with(partitions=_both(self.partitions, _values(condition)))
             case "offset":
-                start, stop = _bounds(told)
+                start, stop = _bounds(condition)
                 return self._with(start=max(self.start, start), stop=min(self.stop, stop))
-            case "timestamp" if told.word in {"=", ">", ">="} and isinstance(told.value, int):
-                # An end by time cannot be told: a later record may have an earlier time.
-                since = max(self.since_ms or 0, told.value)
+            case "timestamp" if condition.word in {"=", ">", ">="} and isinstance(
+                condition.value, int
+            ):
+                # There is no end by time: a later record may have an earlier time.
+                since = max(self.since_ms or 0, condition.value)
                 return self._with(since_ms=since)
             case _:
                 return self
@@ -55,10 +59,10 @@ class RowFilter:
         return max(start, self.start), min(stop, self.stop)
 
 
-def _values(told: Comparison) -> frozenset[Any] | None:
-    if told.word == "=":
-        return frozenset([told.value])
-    return frozenset(told.value) if told.word == "in" else None
+def _values(condition: Comparison) -> frozenset[Any] | None:
+    if condition.word == "=":
+        return frozenset([condition.value])
+    return frozenset(condition.value) if condition.word == "in" else None
 
 
 def _both(known: frozenset[Any] | None, more: frozenset[Any] | None) -> frozenset[Any] | None:
@@ -67,8 +71,8 @@ def _both(known: frozenset[Any] | None, more: frozenset[Any] | None) -> frozense
     return known & more
 
 
-def _bounds(told: Comparison) -> tuple[int, int]:
-    match told:
+def _bounds(condition: Comparison) -> tuple[int, int]:
+    match condition:
         case Comparison(_, "=", int(value)):
             return value, value + 1
         case Comparison(_, ">", int(value)):

@@ -1,4 +1,4 @@
-"""Where reading begins or ends, as options say it."""
+"""Where reading begins or ends, as given by options."""
 
 from typing import TypeAlias
 
@@ -18,7 +18,7 @@ class Latest:
 
 @frozen
 class AtGroup:
-    """Where the consumer group is that the query publishes; at the earliest where it is nowhere."""
+    """The committed offsets of the query's consumer group; the earliest where it has none."""
 
 
 @frozen
@@ -40,4 +40,4 @@ class AtTimes:
     option: str
 
 
-Place: TypeAlias = Earliest | Latest | AtGroup | AtOffsets | AtTime | AtTimes
+OffsetBound: TypeAlias = Earliest | Latest | AtGroup | AtOffsets | AtTime | AtTimes

@@ -1,5 +1,5 @@
-"""Offsets as Spark writes them: `{"orders": {"0": 23, "1": -2}}`. Those of a running query also
-say which topic a name stood for, so that one that was deleted and made again is noticed.
+"""Offsets in Spark's format: `{"orders": {"0": 23, "1": -2}}`. Those of a running query also
+contain topic ids, to detect a topic that was deleted and created again.
 """
 
 import json
@@ -11,7 +11,7 @@ from moldau.types import TopicPartition
 
 LATEST = -1
 EARLIEST = -2
-# No topic can have these names.
+# Not valid as topic names.
 _IDS = "@topicIds"
 _BEGAN = "@began"
 
@@ -19,14 +19,14 @@ Offsets = dict[TopicPartition, int]
 
 
 class QueryOffsets(NamedTuple):
-    """How far a query is."""
+    """A query's position."""
 
     offsets: Offsets
     topic_ids: dict[str, str]
-    """Texts; a topic of a broker without ids is left out."""
+    """Topic ids as texts, without topics of brokers that have no ids."""
     began: Offsets | None = None
-    """At the end of a query's first batch: where that began. Spark writes down where a batch ends,
-    and asks a source again where it begins if the first one did not finish.
+    """In the end of a query's first batch: its start. Spark only stores where a batch ends, and
+    requests the start again if the first batch did not finish.
     """
 
 
@@ -45,7 +45,7 @@ def parse_numbers(text: str, option: str, least: int = EARLIEST) -> Offsets:
             raise OptionError(f"{shape}; topic '{topic}' has {json.dumps(by_partition)}")
         for partition, number in by_partition.items():
             if not partition.isdecimal():
-                raise OptionError(f"{option}: '{partition}' of topic '{topic}' is no partition")
+                raise OptionError(f"{option}: '{partition}' of topic '{topic}' is not a partition")
             if not isinstance(number, int) or isinstance(number, bool) or number < least:
                 raise OptionError(
                     f"{option}: {topic}-{partition} has {json.dumps(number)}; it is a whole number "
@@ -84,7 +84,7 @@ def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
 
 
 def write_query_offsets(position: QueryOffsets) -> dict[str, Any]:
-    """What a query's checkpoint keeps."""
+    """The position for a query's checkpoint."""
     found = nested(position.offsets)
     topics = {partition.topic for partition in position.offsets}
     ids = {name: topic_id for name, topic_id in position.topic_ids.items() if name in topics}
@@ -96,7 +96,7 @@ def write_query_offsets(position: QueryOffsets) -> dict[str, Any]:
 
 
 def read_query_offsets(stored: Mapping[str, Any]) -> QueryOffsets:
-    """Also what Spark's own source has stored."""
+    """Also reads positions that Spark's own source stored."""
     began = stored.get(_BEGAN)
     return QueryOffsets(
         _flat({name: found for name, found in stored.items() if name not in {_IDS, _BEGAN}}),
@@ -116,10 +116,10 @@ def _flat(by_topic: Mapping[str, Any]) -> Offsets:
 def check_covers(
     option: str, given: Iterable[TopicPartition], there: Iterable[TopicPartition]
 ) -> None:
-    """Explicit offsets name exactly the partitions that are read. Raises OptionError."""
+    """Explicit offsets must name exactly the partitions that are read. Raises OptionError."""
     given, there = set(given), set(there)
     if missing := sorted(there - given):
-        raise OptionError(f"{option} says nothing about {_some(missing)}, which is read")
+        raise OptionError(f"{option} does not name {_some(missing)}, which is read")
     if unknown := sorted(given - there):
         raise OptionError(f"{option} names {_some(unknown)}, which is not read")
 

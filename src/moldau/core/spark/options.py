@@ -1,5 +1,5 @@
-"""The options of source and sink: names and meaning as those of Spark's own `kafka` format. Spark
-gives them with names in lower case. What is wrong is said in one line, before anything runs.
+"""The options of source and sink, with the names and meanings of Spark's own `kafka` format. Spark
+passes names in lower case. Errors are one line, raised before anything runs.
 """
 
 import re
@@ -14,7 +14,7 @@ from moldau.core.spark.offset_bounds import (
     AtTimes,
     Earliest,
     Latest,
-    Place,
+    OffsetBound,
 )
 from moldau.core.spark.offset_json import parse_assignment, parse_numbers
 from moldau.frozen import frozen
@@ -45,7 +45,7 @@ SOURCE_OPTIONS = (
     "publishProgress",
 )
 SINK_OPTIONS = ("topic", "includeHeaders", "delivery")
-# Of Spark itself, and of its own source where they have nothing to do here.
+# Options of Spark itself, and those of its own source that have no effect here.
 PASSED_OVER = (
     "path",
     "checkpointLocation",
@@ -57,13 +57,13 @@ PASSED_OVER = (
 )
 _ALL = (*SOURCE_OPTIONS, *SINK_OPTIONS, *PASSED_OVER)
 _LOWER = {name.lower() for name in _ALL}
-# What the source decides; Spark's own refuses these too.
+# Settings that the source controls itself; Spark's own source refuses them, too.
 _REFUSED_SETTINGS = {
     "auto.offset.reset": "use startingOffsets",
-    "enable.auto.commit": "the checkpoint keeps how far the query is",
+    "enable.auto.commit": "the query's position is in its checkpoint",
     "key.deserializer": "keys are bytes; cast them in the query",
     "value.deserializer": "values are bytes; cast them in the query",
-    "interceptor.classes": "they are not called here",
+    "interceptor.classes": "interceptors are not supported",
 }
 _REFUSED_SINK_SETTINGS = {
     "key.serializer": "keys are bytes or texts; cast them in the query",
@@ -101,12 +101,12 @@ Strategy: TypeAlias = Subscribe | SubscribePattern | Assign
 @frozen(kw_only=True)
 class SourceOptions:
     settings: dict[str, str]
-    """Of the client, without their prefix."""
+    """Settings of the client, without their prefix."""
     strategy: Strategy
-    starting: Place
-    ending: Place
+    starting: OffsetBound
+    ending: OffsetBound
     is_lenient_by_time: bool
-    """A time behind the last record means latest, where it is an error otherwise."""
+    """Whether a time after the last record means latest; otherwise it is an error."""
     fails_on_data_loss: bool
     tasks_min: int | None
     rows_per_task_max: int | None
@@ -124,16 +124,16 @@ class SourceOptions:
 class SinkOptions:
     settings: dict[str, str]
     topic: str | None
-    """None: each row says it."""
+    """None: the topic is a column of each row."""
 
 
 Given: TypeAlias = Mapping[str, str]
 
 
 def check_names(given: Given) -> None:
-    """Raises OptionError for an option that nobody knows."""
+    """Raises OptionError for an unknown option."""
     if "provider" in given:
-        # What Spark calls a table's format, among what it keeps of it.
+        # Spark's own property for a table's format.
         raise OptionError(_TABLE)
     for name in given:
         if name.lower() not in _LOWER and not name.lower().startswith(KAFKA_PREFIX):
@@ -146,9 +146,9 @@ def source_options(given: Given, *, is_stream: bool) -> SourceOptions:
     check_names(given)
     settings = _settings(given, _REFUSED_SETTINGS)
     settings.setdefault("isolation.level", "read_committed")
-    starting = _place(given, "starting", Latest() if is_stream else Earliest())
-    ending = _place(given, "ending", Latest())
-    _check_places(given, starting, ending, is_stream=is_stream)
+    starting = _bound(given, "starting", Latest() if is_stream else Earliest())
+    ending = _bound(given, "ending", Latest())
+    _check_bounds(given, starting, ending, is_stream=is_stream)
     strategy_by_time = given.get("startingoffsetsbytimestampstrategy", "error").lower()
     if strategy_by_time not in {"error", "latest"}:
         raise OptionError(
@@ -193,7 +193,7 @@ def sink_options(given: Given) -> SinkOptions:
     delivery = given.get("delivery", "at_least_once").strip().lower()
     if delivery == "exactly_once":
         raise OptionError(
-            "delivery=exactly_once needs one task per partition, which Spark gives no sink; "
+            "delivery=exactly_once needs one task per partition, which Spark does not give a sink; "
             "write with foreachBatch(moldau.spark.ExactlyOnceSink(...))"
         )
     if delivery != "at_least_once":
@@ -236,7 +236,7 @@ def _strategy(given: Given) -> Strategy:
             try:
                 re.compile(text)
             except re.error as error:
-                raise OptionError(f"subscribePattern: '{text}' is no pattern: {error}") from None
+                raise OptionError(f"subscribePattern: '{text}' is not a pattern: {error}") from None
             if not text:
                 raise OptionError("subscribePattern is empty; orders.* is a pattern")
             return SubscribePattern(text)
@@ -244,12 +244,12 @@ def _strategy(given: Given) -> Strategy:
             return Assign(parse_assignment(text))
 
 
-def _place(given: Given, side: str, default: Place) -> Place:
-    """A time for all comes before times, and times before offsets, as in Spark."""
+def _bound(given: Given, side: str, default: OffsetBound) -> OffsetBound:
+    """As in Spark, one time for all has priority over times, and times over offsets."""
     option = f"{side}Timestamp"
     if (text := given.get(option.lower())) is not None:
         if not text.strip().isdecimal():
-            raise OptionError(f"{option}={text} is no time; write milliseconds since 1970")
+            raise OptionError(f"{option}={text} is not a time; write milliseconds since 1970")
         return AtTime(int(text), option)
     option = f"{side}OffsetsByTimestamp"
     if (text := given.get(option.lower())) is not None:
@@ -272,7 +272,9 @@ def _place(given: Given, side: str, default: Place) -> Place:
             raise OptionError(f"{option}={text} is not earliest, latest, group or JSON{hint}")
 
 
-def _check_places(given: Given, starting: Place, ending: Place, *, is_stream: bool) -> None:
+def _check_bounds(
+    given: Given, starting: OffsetBound, ending: OffsetBound, *, is_stream: bool
+) -> None:
     if is_stream:
         for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
             if name.lower() in given:
@@ -288,7 +290,7 @@ def _check_places(given: Given, starting: Place, ending: Place, *, is_stream: bo
     _refuse_number(ending, -2, "earliest at the end reads nothing")
 
 
-def _refuse_number(place: Place, number: int, reason: str) -> None:
+def _refuse_number(place: OffsetBound, number: int, reason: str) -> None:
     if isinstance(place, AtOffsets):
         for partition, offset in place.offsets.items():
             if offset == number:
@@ -314,20 +316,20 @@ def _whole(given: Given, name: str, least: int = 1) -> int | None:
 
 
 def _duration_ms(given: Given, name: str, default_ms: int) -> int:
-    """`15m`, `90s`, `500ms`; a number alone is milliseconds."""
+    """Parses `15m`, `90s`, `500ms`; a plain number is milliseconds."""
     text = given.get(name.lower())
     if text is None:
         return default_ms
     match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
     if match is None or (match[2] and match[2] not in _UNITS_MS):
-        raise OptionError(f"{name}={text} is no duration; write 500ms, 90s, 15m or 2h")
+        raise OptionError(f"{name}={text} is not a duration; write 500ms, 90s, 15m or 2h")
     return int(match[1]) * _UNITS_MS.get(match[2], 1)
 
 
-def wrong_columns(
+def schema_problem(
     wanted: Mapping[str, Any], known: Mapping[str, Any], name_of: Callable[[Any], str] = str
 ) -> str | None:
-    """Why a schema of a user's does not fit; columns may be left out and come in any order."""
+    """The problem of a user's schema, None if it is valid. It may omit and reorder columns."""
     for name, kind in wanted.items():
         if name not in known:
             hint = suggestion(name, known)

@@ -1,4 +1,4 @@
-"""From offsets to tasks: how much of a backlog a micro-batch takes, and how ranges are cut."""
+"""From offsets to tasks: the part of a backlog that a micro-batch takes, and its ranges."""
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
@@ -10,13 +10,13 @@ from moldau.types import TopicPartition
 
 
 class OffsetRange(NamedTuple):
-    """Records `start` to `stop - 1`; some of them may be gone by compaction."""
+    """Records `start` to `stop - 1`; compaction may have removed some of them."""
 
     partition: TopicPartition
     start: int
     stop: int
     topic_id: bytes | None = None
-    """None: whoever has the name."""
+    """None accepts any topic with the name."""
 
     @property
     def size(self) -> int:
@@ -24,8 +24,8 @@ class OffsetRange(NamedTuple):
 
 
 def limited(start: Mapping[TopicPartition, int], latest: Offsets, rows_max: int) -> Offsets:
-    """As far as `rows_max` offsets reach, each partition by its share of the backlog: all of
-    them move on, and the largest most. At least one of each that has any.
+    """The end of a batch of `rows_max` offsets. Each partition gets its share of the backlog, but
+    at least one offset if it has any.
     """
     backlog = {one: max(end - start.get(one, 0), 0) for one, end in latest.items()}
     total = sum(backlog.values())
@@ -48,7 +48,7 @@ def split(
     tasks_min: int | None = None,
     rows_max: int | None = None,
 ) -> list[OffsetRange]:
-    """Nothing is left out, nothing is read twice. `tasks_min` is a wish: the sizes decide."""
+    """Splits without gaps or overlaps. `tasks_min` is only a hint: the sizes decide."""
     whole = [one for one in ranges if one.size > 0]
     if rows_max is not None:
         whole = [part for one in whole for part in _cut(one, ceil(one.size / rows_max))]

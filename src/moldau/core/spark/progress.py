@@ -1,5 +1,5 @@
-"""How a running query moves on: what became of its topics since the last batch, and how far the
-next one goes.
+"""Progress of a running query: changes of its topics since the last batch, and the end of the next
+one.
 """
 
 from typing import NamedTuple
@@ -23,31 +23,31 @@ class Loss(NamedTuple):
 
 
 def losses(position: QueryOffsets, latest: QueryOffsets) -> list[Loss]:
-    """What was to be read and is not there any more."""
+    """Records that were deleted before the query read them."""
     found = []
     for one, offset in sorted(position.offsets.items()):
         end = latest.offsets.get(one)
         if end is None:
             found.append(Loss(one, offset, offset, "it is deleted"))
-        elif is_remade(one.topic, position, latest):
-            found.append(Loss(one, offset, end, "its topic was deleted and made again"))
+        elif is_recreated(one.topic, position, latest):
+            found.append(Loss(one, offset, end, "its topic was deleted and created again"))
         elif end < offset:
             found.append(Loss(one, offset, end, f"the log ends at {end} now"))
     return found
 
 
-def is_remade(topic: str, before: QueryOffsets, after: QueryOffsets) -> bool:
-    """Both have an id for the name, and not the same."""
+def is_recreated(topic: str, before: QueryOffsets, after: QueryOffsets) -> bool:
+    """Whether both have ids for the name, and they differ."""
     known = before.topic_ids.get(topic)
     return known is not None and after.topic_ids.get(topic, known) != known
 
 
 def starts_within(position: QueryOffsets, latest: QueryOffsets) -> Offsets:
-    """Where each partition goes on: new ones, and those of topics that were made again, begin at
+    """The start of each partition. New ones, and those of topics that were created again, start at
     their first record.
     """
     return {
-        one: 0 if is_remade(one.topic, position, latest) else position.offsets.get(one, 0)
+        one: 0 if is_recreated(one.topic, position, latest) else position.offsets.get(one, 0)
         for one in latest.offsets
     }
 
@@ -55,11 +55,11 @@ def starts_within(position: QueryOffsets, latest: QueryOffsets) -> Offsets:
 def next_end(
     position: QueryOffsets, latest: QueryOffsets, limits: Limits, waited_ms: float
 ) -> QueryOffsets | None:
-    """Where the next batch ends. None: it is better to wait."""
+    """The end of the next batch; None to wait for more records."""
     starts = starts_within(position, latest)
     backlog = backlog_of(starts, latest.offsets)
     is_same = backlog == 0 and position.offsets == latest.offsets
-    if is_same and not any(is_remade(name, position, latest) for name in latest.topic_ids):
+    if is_same and not any(is_recreated(name, position, latest) for name in latest.topic_ids):
         return None
     if (limits.rows_min or 0) > backlog and waited_ms < limits.delay_ms_max:
         return None
@@ -72,17 +72,15 @@ def next_end(
 def first_end(
     initial: QueryOffsets, latest: QueryOffsets, end: QueryOffsets | None
 ) -> QueryOffsets:
-    """Of a query's first batch, which comes at once, even if it is empty: with it Spark writes down
-    where the query began.
+    """The end of a query's first batch. It runs at once, even if it is empty, because with it Spark
+    stores where the query began.
     """
     end = latest if end is None else end
     return end._replace(began=starts_within(initial, end))
 
 
 def ranges_between(start: QueryOffsets, end: QueryOffsets) -> tuple[list[OffsetRange], list[Loss]]:
-    """What a batch reads. A beginning behind its end is a loss: the end was written down by a run
-    before this one.
-    """
+    """The ranges of a batch. A start after the end is a loss: an earlier run stored the end."""
     if start == end:
         return [], []
     if end.began is not None:
@@ -99,6 +97,6 @@ def ranges_between(start: QueryOffsets, end: QueryOffsets) -> tuple[list[OffsetR
 
 
 _BACKWARDS = (
-    "the batch was planned by an earlier run which began elsewhere; "
+    "the batch was planned by an earlier run that began elsewhere; "
     "start with explicit startingOffsets"
 )

@@ -107,7 +107,7 @@ def compile_queries(session: Any, pipeline: Pipeline, read: Reader) -> list[Quer
     alone: list[Query] = []
     problems: list[Problem] = []
     for flow in pipeline.flows.values():
-        if flow.into is None and not flow.judges_alone:
+        if flow.into is None and not flow.only_checks_rows:
             continue
         try:
             outputs_of(pipeline, flow, frames[flow.name])

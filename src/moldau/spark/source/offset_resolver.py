@@ -17,7 +17,7 @@ from moldau.core.spark.offset_bounds import (
     AtTimes,
     Earliest,
     Latest,
-    Place,
+    OffsetBound,
 )
 from moldau.core.spark.offset_json import Offsets, check_covers
 from moldau.core.spark.options import Assign, Strategy, Subscribe, SubscribePattern
@@ -82,7 +82,7 @@ def _chosen(found: ClusterMetadata, strategy: Strategy, *, is_strict: bool) -> l
 
 
 async def resolve(
-    cluster: Cluster, place: Place, partitions: tuple[TopicPartition, ...], terms: Terms
+    cluster: Cluster, place: OffsetBound, partitions: tuple[TopicPartition, ...], terms: Terms
 ) -> Offsets:
     """The offset of each partition. Raises OptionError."""
     match place:

@@ -14,7 +14,7 @@ from pyspark.sql.types import (
 )
 
 from moldau.core.spark.errors import OptionError
-from moldau.core.spark.options import wrong_columns
+from moldau.core.spark.options import schema_problem
 
 HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -47,7 +47,7 @@ def chosen_columns(schema: StructType) -> tuple[str, ...]:
     """Of a user's schema: what is not named there is not read. Raises OptionError."""
     known = _COLUMNS | {"headers": HEADERS}
     wanted = {field.name: field.dataType for field in schema.fields}
-    problem = wrong_columns(wanted, known, lambda kind: kind.simpleString())
+    problem = schema_problem(wanted, known, lambda kind: kind.simpleString())
     if problem is not None:
         raise OptionError(problem)
     return tuple(wanted)

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import (
 
 from moldau.client.admin.groups import Committed, commit_offsets, committed_offsets
 from moldau.core.spark.exactly_once import is_marker
-from moldau.core.spark.offset_bounds import Latest, Place
+from moldau.core.spark.offset_bounds import Latest, OffsetBound
 from moldau.core.spark.offset_json import (
     Offsets,
     QueryOffsets,
@@ -106,7 +106,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _connection(self) -> Connection:
         return connection_to(self._options.settings)
 
-    async def _ends(self, connection: Connection, place: Place, is_first: bool) -> QueryOffsets:
+    async def _ends(
+        self, connection: Connection, place: OffsetBound, is_first: bool
+    ) -> QueryOffsets:
         cluster = connection.cluster
         found = await find_partitions(cluster, self._options.strategy, is_strict=is_first)
         group_id = group_of(self._options)

@@ -53,7 +53,7 @@ def test_a_broker_registers_fenced_and_is_unfenced_once_it_has_caught_up(cluster
     assert not cluster.image.brokers[1].is_fenced
 
 
-def test_heartbeats_of_a_broker_that_is_as_it_wants_to_be_write_nothing(cluster: Cluster) -> None:
+def test_heartbeats_without_a_state_change_write_nothing(cluster: Cluster) -> None:
     cluster.start(1)
     before = len(cluster.log)
     for _ in range(10):
@@ -89,7 +89,7 @@ def with_fields(**fields: Any) -> BrokerRegistrationRequest:
         (with_fields(features=registration(1).features[:1]), ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-def test_registrations_that_do_not_fit(
+def test_invalid_registrations_are_refused(
     cluster: Cluster, request_: BrokerRegistrationRequest, code: ErrorCode
 ) -> None:
     cluster.register(2)
@@ -97,7 +97,7 @@ def test_registrations_that_do_not_fit(
     assert 1 not in cluster.image.brokers
 
 
-def test_levels_that_a_broker_does_not_know_keep_it_out(cluster: Cluster) -> None:
+def test_a_broker_without_support_for_a_finalized_level_is_refused(cluster: Cluster) -> None:
     request = registration(1)
     for feature in request.features:
         if feature.name == "metadata.version":
@@ -113,7 +113,7 @@ def test_two_processes_cannot_be_one_broker(cluster: Cluster) -> None:
     assert cluster.ask(other).broker_epoch == cluster.image.offset
 
 
-def test_a_broker_amends_what_it_said_in_the_same_epoch(cluster: Cluster) -> None:
+def test_a_broker_amends_its_registration_in_the_same_epoch(cluster: Cluster) -> None:
     cluster.start(1)
     epoch = cluster.image.brokers[1].epoch
     assert cluster.register(1, rack="moved") == epoch
@@ -130,7 +130,7 @@ def test_a_restart_is_a_new_epoch(cluster: Cluster) -> None:
     assert cluster.image.brokers[1].is_fenced
 
 
-def test_a_silent_broker_is_fenced_when_its_session_is_over(cluster: Cluster) -> None:
+def test_a_silent_broker_is_fenced_when_its_session_expires(cluster: Cluster) -> None:
     cluster.start(1, 2)
     cluster.create("t", [1, 2])
     cluster.now_ms += SESSION_MS / 2
@@ -157,7 +157,7 @@ def test_a_new_controller_waits_a_full_session_for_brokers_that_were_alive(
     assert cluster.fence_stale() is not None
 
 
-def test_a_node_that_is_broker_and_controller_needs_not_outlive_its_former_self() -> None:
+def test_a_combined_node_need_not_wait_for_its_former_session() -> None:
     settings = {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -171,7 +171,7 @@ def test_a_node_that_is_broker_and_controller_needs_not_outlive_its_former_self(
     assert refusal(lambda: cluster.ask(other)) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
-def test_controlled_shutdown_moves_the_lead_first(cluster: Cluster) -> None:
+def test_controlled_shutdown_moves_leadership_first(cluster: Cluster) -> None:
     cluster.start(1, 2)
     cluster.create("t", [1, 2])
     leaving = cluster.heartbeat(1, want_shut_down=True)
@@ -188,8 +188,8 @@ def test_controlled_shutdown_moves_the_lead_first(cluster: Cluster) -> None:
     assert cluster.image.brokers[1].is_fenced
 
 
-def test_the_only_broker_stops_and_comes_back_with_its_partitions(cluster: Cluster) -> None:
-    """What a single node does at each clean restart."""
+def test_the_only_broker_stops_and_restarts_with_its_partitions(cluster: Cluster) -> None:
+    """As a single node does at each clean restart."""
     cluster.start(1)
     cluster.create("t", [1])
     epoch = cluster.image.brokers[1].epoch
@@ -229,7 +229,7 @@ def test_an_idle_broker_may_stop_at_once(cluster: Cluster) -> None:
     assert all(broker.is_fenced for broker in cluster.image.brokers.values())
 
 
-def test_brokers_that_leave_get_no_new_replicas(cluster: Cluster) -> None:
+def test_brokers_in_shutdown_get_no_new_replicas(cluster: Cluster) -> None:
     cluster.start(1, 2)
     cluster.create("t", [1, 2])
     cluster.heartbeat(1, want_shut_down=True)
@@ -237,7 +237,7 @@ def test_brokers_that_leave_get_no_new_replicas(cluster: Cluster) -> None:
     assert usable == {2}
 
 
-def test_unregistering_takes_a_broker_out_of_every_partition(cluster: Cluster) -> None:
+def test_unregistering_removes_a_broker_from_every_partition(cluster: Cluster) -> None:
     cluster.start(1, 2)
     cluster.create("t", [1, 2])
     assert cluster.ask(UnregisterBrokerRequest(broker_id=1)).error_code == ErrorCode.NONE
@@ -316,7 +316,7 @@ def test_cordoned_directories_get_no_new_replicas(cluster: Cluster) -> None:
     assert {broker.broker_id for broker in cluster.context.usable_brokers()} == {1, 2}
 
 
-def test_producer_ids_are_given_out_once(cluster: Cluster) -> None:
+def test_producer_ids_are_allocated_once(cluster: Cluster) -> None:
     cluster.start(1, 2)
     blocks = []
     for broker_id in (1, 2, 1):

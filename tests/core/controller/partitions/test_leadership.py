@@ -56,7 +56,7 @@ def elect(cluster: Cluster, kind: int, *indexes: int) -> dict[int, ErrorCode]:
     return {each.partition_id: ErrorCode(each.error_code) for each in topic.partition_result}
 
 
-def test_the_first_living_replica_in_sync_takes_over(cluster: Cluster) -> None:
+def test_the_first_live_in_sync_replica_takes_over(cluster: Cluster) -> None:
     cluster.create("t", [1, 2, 3])
     fence(cluster, 1)
     assert state(cluster) == (2, (2, 3))
@@ -67,7 +67,7 @@ def test_the_first_living_replica_in_sync_takes_over(cluster: Cluster) -> None:
     assert cluster.partition("t").partition_epoch == 2
 
 
-def test_the_last_one_in_sync_stays_eligible(cluster: Cluster) -> None:
+def test_the_last_in_sync_replica_stays_eligible(cluster: Cluster) -> None:
     cluster.create("t", [1, 2])
     fence(cluster, 1)
     fence(cluster, 2)
@@ -83,7 +83,7 @@ def test_the_last_one_in_sync_stays_eligible(cluster: Cluster) -> None:
     assert partition.eligible_leader_replicas == partition.last_known_elr == ()
 
 
-def test_the_last_one_in_sync_stays_in_sync_without_eligible_replicas(
+def test_the_last_in_sync_replica_stays_in_sync_without_eligible_replicas(
     without_eligible: Cluster,
 ) -> None:
     cluster = without_eligible
@@ -96,7 +96,7 @@ def test_the_last_one_in_sync_stays_in_sync_without_eligible_replicas(
     assert state(cluster) == (2, (2,))
 
 
-def test_replicas_that_left_while_too_few_were_in_sync_stay_eligible(cluster: Cluster) -> None:
+def test_replicas_that_left_below_the_minimum_isr_stay_eligible(cluster: Cluster) -> None:
     cluster.create("t", [1, 2, 3], configs={"min.insync.replicas": "2"})
     fence(cluster, 1, 2)
     partition = cluster.partition("t")
@@ -109,7 +109,7 @@ def test_replicas_that_left_while_too_few_were_in_sync_stay_eligible(cluster: Cl
     assert cluster.partition("t").eligible_leader_replicas == (3,)
 
 
-def test_topics_may_prefer_a_leader_to_their_records(cluster: Cluster) -> None:
+def test_topics_may_allow_unclean_elections(cluster: Cluster) -> None:
     cluster.create("t", [1, 2], configs=UNCLEAN)
     fence(cluster, 2, 1)
     cluster.heartbeat(2)
@@ -119,7 +119,9 @@ def test_topics_may_prefer_a_leader_to_their_records(cluster: Cluster) -> None:
     assert partition.eligible_leader_replicas == ()
 
 
-def test_uncleanness_is_looked_for_when_it_is_allowed_later(without_eligible: Cluster) -> None:
+def test_leaderless_partitions_get_an_unclean_leader_once_it_is_allowed(
+    without_eligible: Cluster,
+) -> None:
     cluster = without_eligible
     cluster.create("t", [1, 2])
     cluster.create("careful", [1, 2])
@@ -150,7 +152,7 @@ def set_topic(cluster: Cluster, topic: str, name: str, value: str) -> None:
     assert told.error_code == 0, told.error_message
 
 
-def test_the_lead_goes_back_to_the_first_replica(cluster: Cluster) -> None:
+def test_leadership_returns_to_the_preferred_replica(cluster: Cluster) -> None:
     cluster.create("t", [1, 2], [2, 1])
     fence(cluster, 1)
     cluster.heartbeat(1)
@@ -243,7 +245,7 @@ def test_a_leader_shrinks_and_grows_its_in_sync_set(cluster: Cluster) -> None:
         (1, {"isr": {1: -1, 3: -1}}, ErrorCode.INELIGIBLE_REPLICA),
     ],
 )
-def test_proposals_that_do_not_fit(
+def test_invalid_proposals_are_refused(
     cluster: Cluster, broker_id: int, fields: dict[str, Any], code: ErrorCode
 ) -> None:
     cluster.create("t", [1, 2, 3])
@@ -255,7 +257,7 @@ def test_proposals_that_do_not_fit(
     assert len(cluster.log) == before
 
 
-def test_unknown_partitions_are_told(cluster: Cluster) -> None:
+def test_unknown_partitions_are_reported(cluster: Cluster) -> None:
     cluster.create("t", [1])
     asked = AlterPartitionRequestPartitionData(partition_index=7)
     topic_id = cluster.image.topics["t"].topic_id

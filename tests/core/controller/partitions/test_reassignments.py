@@ -51,7 +51,7 @@ def reassign(
 
 
 def in_sync(cluster: Cluster, *brokers: int) -> Any:
-    """The leader says who is in sync."""
+    """The leader reports the in-sync replicas."""
     partition = cluster.partition("t")
     members = [
         BrokerState(broker_id=each, broker_epoch=cluster.image.brokers[each].epoch)
@@ -123,7 +123,7 @@ def test_the_same_assignment_changes_nothing(cluster: Cluster) -> None:
     assert len(cluster.log) == before
 
 
-def test_a_replica_of_a_dead_broker_is_given_up_at_once(cluster: Cluster) -> None:
+def test_a_replica_of_a_dead_broker_is_removed_at_once(cluster: Cluster) -> None:
     cluster.create("t", [1, 2])
     cluster.heartbeat(2, want_fence=True)
     assert reassign(cluster, [1]) == (0, None)
@@ -132,7 +132,7 @@ def test_a_replica_of_a_dead_broker_is_given_up_at_once(cluster: Cluster) -> Non
     assert partition.leader_epoch == 1, "a replica that is gone must not believe otherwise"
 
 
-def test_a_smaller_factor_waits_for_all_that_stay(cluster: Cluster) -> None:
+def test_a_smaller_factor_waits_for_all_remaining_replicas(cluster: Cluster) -> None:
     """Ending it with one in sync would leave less than there is now."""
     cluster.create("t", [1, 2, 3])
     cluster.heartbeat(3, want_fence=True)
@@ -143,7 +143,7 @@ def test_a_smaller_factor_waits_for_all_that_stay(cluster: Cluster) -> None:
     assert cluster.partition("t").replicas == (1, 3)
 
 
-def test_a_cancelled_reassignment_leaves_what_was(cluster: Cluster) -> None:
+def test_a_cancelled_reassignment_restores_the_old_replicas(cluster: Cluster) -> None:
     cluster.create("t", [1, 2])
     reassign(cluster, [2, 3])
     assert reassign(cluster, None) == (0, None)
@@ -177,7 +177,9 @@ def test_cancelling_may_lose_records_where_that_is_allowed(cluster: Cluster) -> 
     assert partition.leader == NO_LEADER
 
 
-def test_the_end_of_the_last_added_broker_goes_on_with_those_before(cluster: Cluster) -> None:
+def test_a_reassignment_whose_last_added_broker_fails_keeps_its_old_replicas(
+    cluster: Cluster,
+) -> None:
     cluster.create("t", [1])
     reassign(cluster, [2])
     cluster.heartbeat(2, want_fence=True)
@@ -196,14 +198,14 @@ def test_the_end_of_the_last_added_broker_goes_on_with_those_before(cluster: Clu
         ([2, 2], "The manual partition assignment includes the broker 2 more than once."),
     ],
 )
-def test_replicas_that_cannot_be_are_refused(
+def test_impossible_replicas_are_refused(
     cluster: Cluster, replicas: list[int], expected: str
 ) -> None:
     cluster.create("t", [1, 2])
     assert reassign(cluster, replicas) == (INVALID, expected)
 
 
-def test_another_factor_is_refused_where_it_is_not_allowed(cluster: Cluster) -> None:
+def test_another_factor_is_refused_unless_it_is_allowed(cluster: Cluster) -> None:
     cluster.create("t", [1])
     refused = (
         ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -215,14 +217,14 @@ def test_another_factor_is_refused_where_it_is_not_allowed(cluster: Cluster) -> 
     assert reassign(cluster, [2, 3], may_resize=False) == refused
 
 
-def test_what_does_not_exist_or_is_not_under_way_is_said(cluster: Cluster) -> None:
+def test_missing_partitions_and_reassignments_are_reported(cluster: Cluster) -> None:
     assert reassign(cluster, [1]) == (UNKNOWN, "Unable to find a topic named t.")
     cluster.create("t", [1])
     assert reassign(cluster, [1], index=9) == (UNKNOWN, "Unable to find partition t:9.")
     assert reassign(cluster, None) == (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
 
 
-def test_only_what_was_asked_about_is_listed(cluster: Cluster) -> None:
+def test_only_requested_partitions_are_listed(cluster: Cluster) -> None:
     cluster.create("t", [1], [1])
     cluster.create("u", [1])
     reassign(cluster, [2])

@@ -62,7 +62,7 @@ def test_each_broker_leads_once_before_any_leads_twice(
     assert set(leaders.values()) == {turns}
 
 
-def test_fenced_brokers_get_replicas_only_when_nobody_else_is_left() -> None:
+def test_fenced_brokers_get_replicas_only_without_alternatives() -> None:
     brokers = [UsableBroker(1, None, is_fenced=False), UsableBroker(2, None, is_fenced=False)]
     brokers.append(UsableBroker(3, None, is_fenced=True))
     two = place(brokers, 30, 2, random.Random(1))
@@ -71,7 +71,7 @@ def test_fenced_brokers_get_replicas_only_when_nobody_else_is_left() -> None:
     assert all(replicas[2] == 3 for replicas in three)
 
 
-def test_the_same_chance_gives_the_same_places() -> None:
+def test_the_same_seed_gives_the_same_placement() -> None:
     brokers = [UsableBroker(number, None, is_fenced=False) for number in range(5)]
     first, second = (place(brokers, 20, 3, random.Random(7)) for _ in range(2))
     assert first == second
@@ -86,7 +86,7 @@ def test_the_same_chance_gives_the_same_places() -> None:
         ([UsableBroker(1, None, is_fenced=False)], 0, "must be positive"),
     ],
 )
-def test_refusals_say_why(brokers: list[UsableBroker], factor: int, text: str) -> None:
+def test_refusals_have_a_reason(brokers: list[UsableBroker], factor: int, text: str) -> None:
     with pytest.raises(KafkaError) as refused:
         place(brokers, 1, factor, random.Random(1))
     assert text in refused.value.detail

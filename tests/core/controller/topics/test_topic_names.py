@@ -22,6 +22,6 @@ def test_dots_and_underscores_collide() -> None:
     assert collision_key("a-b") != collision_key("a_b")
 
 
-def test_the_metadata_log_is_no_topic_of_clients() -> None:
+def test_the_metadata_log_is_not_a_topic_for_clients() -> None:
     assert is_internal("__transaction_state")
     assert not is_internal("__cluster_metadata")

@@ -91,7 +91,7 @@ def test_numbers_default_to_the_controllers_settings() -> None:
     assert (result.num_partitions, result.replication_factor) == (4, 2)
 
 
-def test_a_topic_is_made_once(cluster: Cluster) -> None:
+def test_a_topic_is_created_once(cluster: Cluster) -> None:
     assert codes(create(cluster, topic("a.b"))) == {"a.b": ErrorCode.NONE}
     again = create(cluster, topic("a.b"))["a.b"]
     assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
@@ -147,7 +147,7 @@ def test_names_that_metrics_cannot_tell_apart_collide(cluster: Cluster) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_one_topic_is_told_of_it_alone(
+def test_errors_of_one_topic_do_not_affect_the_others(
     cluster: Cluster, asked: CreatableTopic, code: ErrorCode
 ) -> None:
     results = create(cluster, asked, topic("good"))
@@ -197,7 +197,7 @@ def test_replicas_of_fenced_brokers_are_not_in_sync(cluster: Cluster) -> None:
     assert dead.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_nothing_is_placed_while_all_are_fenced(cluster: Cluster) -> None:
+def test_nothing_is_placed_while_all_brokers_are_fenced(cluster: Cluster) -> None:
     for broker_id in (1, 2, 3):
         cluster.heartbeat(broker_id, want_fence=True)
     result = create(cluster, topic("t"))["t"]
@@ -231,7 +231,7 @@ def test_topics_are_deleted_by_name_and_by_id(cluster: Cluster) -> None:
     assert cluster.create("a", [1]) != first
 
 
-def test_deleting_says_what_it_did_not_find(cluster: Cluster) -> None:
+def test_deletion_reports_missing_topics(cluster: Cluster) -> None:
     unknown = Uuid(b"x" * 16)
     asked = [
         DeleteTopicState(name="nobody"),
@@ -247,7 +247,7 @@ def test_deleting_says_what_it_did_not_find(cluster: Cluster) -> None:
     ]
 
 
-def test_what_is_named_twice_is_not_deleted(cluster: Cluster) -> None:
+def test_topics_that_are_named_twice_are_not_deleted(cluster: Cluster) -> None:
     first, second, third = (cluster.create(name, [1]) for name in "abc")
     asked = [
         DeleteTopicState(name="a"),
@@ -311,7 +311,7 @@ def test_a_topic_gets_more_partitions(cluster: Cluster) -> None:
         ("t", 3, [[1, 9]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_partitions_that_cannot_be_added(
+def test_impossible_new_partitions_are_refused(
     cluster: Cluster, name: str, count: int, assignment: list[list[int]] | None, code: ErrorCode
 ) -> None:
     cluster.create("t", [1, 2], [2, 3])
@@ -323,7 +323,7 @@ def test_partitions_that_cannot_be_added(
     assert len(cluster.log) == before
 
 
-def test_growing_can_be_tried(cluster: Cluster) -> None:
+def test_new_partitions_can_be_validated_only(cluster: Cluster) -> None:
     cluster.create("t", [1])
     twice = CreatePartitionsTopic(name="x", count=9, assignments=None)
     asked = [CreatePartitionsTopic(name="t", count=9, assignments=None), twice, twice]

@@ -1,4 +1,6 @@
-"""How a group's partitions are shared out: Kafka's four assignors, with its results."""
+"""The assignment of partitions to a group's members: Kafka's four assignors. They give the same
+results as Kafka's, so that a group may mix clients.
+"""
 
 from moldau.core.consumer.assignors.contract import (
     Assignor,

@@ -1,5 +1,5 @@
-"""What an assignor is: it shares out the partitions of topics to the members of a group. Own
-assignors have the same form as those that are built in.
+"""The interface of assignors, which distribute the partitions of topics to the members of a group.
+Users' own assignors implement it, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,21 +12,21 @@ from moldau.types import TopicPartition
 NO_GENERATION = -1
 
 TopicRacks = Mapping[str, Sequence[frozenset[str]]]
-"""For each topic and each partition of it the racks of its replicas."""
+"""By topic, and in order of the partitions: the racks of the replicas."""
 Shares = dict[str, list[TopicPartition]]
-"""Member id to what it shall read."""
+"""The partitions of each member, by member id."""
 
 
 class RebalanceProtocol(Enum):
     EAGER = "eager"
-    """Everything is given up before a rebalance."""
+    """All partitions are revoked before a rebalance."""
     COOPERATIVE = "cooperative"
-    """Only what goes to another member is given up, after it."""
+    """Only partitions that move to another member are revoked, after the rebalance."""
 
 
 @frozen(kw_only=True)
 class Subscription:
-    """What a member says when it joins."""
+    """What a member sends when it joins."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
@@ -41,35 +41,35 @@ Subscriptions = Mapping[str, Subscription]
 
 @frozen(kw_only=True)
 class MemberView:
-    """What a member knows of itself when it is about to join."""
+    """A member's own state when it is about to join."""
 
     topics: tuple[str, ...]
     last_assigned: tuple[TopicPartition, ...] | None = None
-    """None: it never had an assignment."""
+    """None if it never had an assignment."""
     generation: int = NO_GENERATION
 
 
 class Assignor(Protocol):
     @property
     def name(self) -> str:
-        """By which the members of a group agree on it."""
+        """The name by which the members of a group agree on an assignor."""
 
     @property
     def protocols(self) -> tuple[RebalanceProtocol, ...]:
-        """The best first."""
+        """The supported protocols, best first."""
 
     def user_data(self, member: MemberView) -> bytes | None:
-        """What the leader is told besides topics, owned partitions and generation."""
+        """Bytes for the leader, in addition to topics, owned partitions and generation."""
 
     def assign(self, topics: TopicRacks, members: Subscriptions) -> Shares:
-        """Runs in the leader. Every member has a share, if an empty one."""
+        """Runs in the leader. Every member gets a share, even if it is empty."""
 
 
 def member_order(members: Subscriptions) -> list[str]:
-    """Static members by their instance, before the others by their id."""
+    """Static members sorted by instance id, then the others sorted by member id."""
 
-    def place(member_id: str) -> tuple[bool, str]:
+    def sort_key(member_id: str) -> tuple[bool, str]:
         instance = members[member_id].instance_id
         return instance is None, instance or member_id
 
-    return sorted(members, key=place)
+    return sorted(members, key=sort_key)

@@ -1,5 +1,5 @@
-"""Racks of members and of replicas: who would read from near by. Used only where it can help: there
-are racks in common, and not every partition is on all of them.
+"""Racks of members and replicas. They matter only if members and replicas share racks, and not
+every partition is in all of them.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,20 +21,20 @@ class RackInfo:
     """Empty unless racks matter."""
 
     def __init__(self, topics: TopicRacks, members: Subscriptions) -> None:
-        racks = {member: one.rack for member, one in members.items() if one.rack}
+        racks = {member: sub.rack for member, sub in members.items() if sub.rack}
         replicas: dict[TopicPartition, frozenset[str]] = {}
         if racks:
             replicas = {
-                TopicPartition(topic, number): found
+                TopicPartition(topic, number): partition_racks
                 for topic, partitions in topics.items()
-                for number, found in enumerate(partitions)
+                for number, partition_racks in enumerate(partitions)
             }
         count_in: dict[str, int] = {}
         for rack in racks.values():
             count_in[rack] = count_in.get(rack, 0) + 1
         self._readers_near = {
-            partition: sum(count_in.get(rack, 0) for rack in found)
-            for partition, found in replicas.items()
+            partition: sum(count_in.get(rack, 0) for rack in partition_racks)
+            for partition, partition_racks in replicas.items()
         }
         matters = racks_matter(set(racks.values()), list(replicas.values()))
         self.of_member: Mapping[str, str] = racks if matters else {}
@@ -45,16 +45,16 @@ class RackInfo:
         return rack is not None and rack not in self.of_partition.get(partition, frozenset())
 
     def hardest_first(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Those first that few members are near to."""
-        return sorted(partitions, key=lambda one: self._readers_near.get(one, 0))
+        """Partitions with few members in their racks first."""
+        return sorted(partitions, key=lambda partition: self._readers_near.get(partition, 0))
 
     def next_near(self, partition: TopicPartition, members: Sequence[str], start: int) -> int:
-        """The place of the next member in a rack of the partition, or -1."""
+        """The index of the next member in a rack of the partition, or -1."""
         racks = self.of_partition.get(partition)
         if not racks:
             return -1
         for step in range(len(members)):
-            place = (start + step) % len(members)
-            if self.of_member.get(members[place]) in racks:
-                return place
+            index = (start + step) % len(members)
+            if self.of_member.get(members[index]) in racks:
+                return index
         return -1

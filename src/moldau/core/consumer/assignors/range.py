@@ -1,5 +1,6 @@
-"""Topic by topic, each member a run of partitions; the first members get one more. Where racks
-matter, members first get what is near to them, topics of equal size and readers alike.
+"""Each member gets a range of every topic's partitions; the first members get one more. Where racks
+matter, members first get partitions of their own rack; topics with the same size and readers are
+assigned alike.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +28,12 @@ class RangeAssignor:
         shares: Shares = {member: [] for member in members}
         ordered = member_order(members)
         states = [
-            _Topic(topic, racks, [one for one in ordered if topic in members[one].topics], members)
+            _Topic(
+                topic,
+                racks,
+                [member for member in ordered if topic in members[member].topics],
+                members,
+            )
             for topic, racks in sorted(topics.items())
             if racks
         ]
@@ -53,9 +59,9 @@ class _Topic:
         self.topic = topic
         self.readers = readers
         self.racks = racks
-        self._rack_of = {one: members[one].rack for one in readers if members[one].rack}
+        self._rack_of = {reader: members[reader].rack for reader in readers if members[reader].rack}
         self._left = list(range(len(racks)))
-        self._given = dict.fromkeys(readers, 0)
+        self._assigned_counts = dict.fromkeys(readers, 0)
         self._least, self._more = divmod(len(racks), len(readers)) if readers else (0, 0)
         known = {rack for rack in self._rack_of.values() if rack}
         self.uses_racks = bool(known) and racks_matter(known, racks)
@@ -65,12 +71,12 @@ class _Topic:
         return rack is None or rack in self.racks[number]
 
     def room(self, member: str) -> int:
-        return max(0, self._least + (self._more > 0) - self._given[member])
+        return max(0, self._least + (self._more > 0) - self._assigned_counts[member])
 
     def give(self, member: str, numbers: list[int], shares: Shares) -> None:
         shares[member] += [TopicPartition(self.topic, number) for number in numbers]
-        self._given[member] += len(numbers)
-        if self._given[member] > self._least:
+        self._assigned_counts[member] += len(numbers)
+        if self._assigned_counts[member] > self._least:
             self._more -= 1
         self._left = [number for number in self._left if number not in set(numbers)]
 
@@ -78,8 +84,8 @@ class _Topic:
         for member in self.readers:
             if not self._left:
                 return
-            wanted = [number for number in self._left if may_have(member, number)]
-            if chosen := wanted[: self.room(member)]:
+            allowed = [number for number in self._left if may_have(member, number)]
+            if chosen := allowed[: self.room(member)]:
                 self.give(member, chosen, shares)
 
 
@@ -97,16 +103,16 @@ def _assign_near(states: list[_Topic], shares: Shares) -> None:
 def _assign_alike(
     group: list[_Topic], readers: tuple[str, ...], count: int, shares: Shares
 ) -> None:
-    """The same partition of each topic to the same member: a join then reads all from near."""
+    """The same partition of every topic goes to one member: joins then read from their rack."""
     left = list(readers)
     for number in range(count):
-        found = next(
-            (one for one in left if all(t.is_near(one, number) and t.room(one) for t in group)),
+        member = next(
+            (each for each in left if all(t.is_near(each, number) and t.room(each) for t in group)),
             None,
         )
-        if found is None:
+        if member is None:
             continue
         for state in group:
-            state.give(found, [number], shares)
-        if not any(state.room(found) for state in group):
-            left.remove(found)
+            state.give(member, [number], shares)
+        if not any(state.room(member) for state in group):
+            left.remove(member)

@@ -1,4 +1,4 @@
-"""All partitions in order, dealt out one by one to those who want them."""
+"""All partitions in order, assigned in turn to the members that subscribe to their topics."""
 
 from itertools import cycle
 
@@ -22,10 +22,10 @@ class RoundRobinAssignor:
 
     def assign(self, topics: TopicRacks, members: Subscriptions) -> Shares:
         shares: Shares = {member: [] for member in members}
-        wanted = {topic for one in members.values() for topic in one.topics}
+        subscribed = {topic for sub in members.values() for topic in sub.topics}
         turns = cycle(member_order(members))
-        for topic in sorted(wanted & topics.keys()):
+        for topic in sorted(subscribed & topics.keys()):
             for number in range(len(topics[topic])):
-                member = next(one for one in turns if topic in members[one].topics)
+                member = next(each for each in turns if topic in members[each].topics)
                 shares[member].append(TopicPartition(topic, number))
         return shares

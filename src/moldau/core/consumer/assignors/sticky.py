@@ -1,6 +1,6 @@
-"""The sticky assignors: balanced first, and then as little moved as can be. `sticky` gives up
-everything before a rebalance and so tells in its user data what it had; `cooperative-sticky` keeps
-what it has, and what moves is given to its next reader one rebalance later.
+"""The sticky assignors: balance comes first, then as few moves as possible. `sticky` revokes all
+partitions before a rebalance and sends the former ones in its user data; `cooperative-sticky` keeps
+its partitions, and one that moves gets its new reader one rebalance later.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,9 @@ class StickyAssignor:
         return write_previous(member.last_assigned, member.generation)
 
     def assign(self, topics: TopicRacks, members: Subscriptions) -> Shares:
-        return _assign(topics, members, {one: _told(sub) for one, sub in members.items()})[0]
+        return _assign(
+            topics, members, {member: _sent_past(sub) for member, sub in members.items()}
+        )[0]
 
 
 class CooperativeStickyAssignor:
@@ -48,7 +50,7 @@ class CooperativeStickyAssignor:
         return write_generation(member.generation)
 
     def assign(self, topics: TopicRacks, members: Subscriptions) -> Shares:
-        pasts = {one: _owned(sub) for one, sub in members.items()}
+        pasts = {member: _owned_past(sub) for member, sub in members.items()}
         shares, moving = _assign(topics, members, pasts)
         if moving is None:
             moving = _moving(members, shares)
@@ -57,17 +59,17 @@ class CooperativeStickyAssignor:
         return shares
 
 
-def _told(subscription: Subscription) -> MemberPast:
+def _sent_past(subscription: Subscription) -> MemberPast:
     if not subscription.user_data:
         return MemberPast((), None)
     partitions, generation = read_previous(subscription.user_data)
     return MemberPast(tuple(partitions), generation)
 
 
-def _owned(subscription: Subscription) -> MemberPast:
+def _owned_past(subscription: Subscription) -> MemberPast:
     if subscription.generation > NO_GENERATION:
         return MemberPast(subscription.owned, subscription.generation)
-    # Members that speak older versions tell their generation in the user data.
+    # Members with older versions send their generation in the user data.
     if subscription.user_data is None:
         return MemberPast(subscription.owned, None)
     return MemberPast(subscription.owned, read_generation(subscription.user_data))
@@ -76,10 +78,10 @@ def _owned(subscription: Subscription) -> MemberPast:
 def _assign(
     topics: TopicRacks, members: Subscriptions, pasts: Mapping[str, MemberPast]
 ) -> tuple[Shares, dict[TopicPartition, str] | None]:
-    """Shares, and what changes its reader, if that is known."""
-    members = {one: members[one] for one in in_java_order(members)}
-    wanted = {topic for one in members.values() for topic in one.topics}
-    topics = {topic: racks for topic, racks in topics.items() if racks and topic in wanted}
+    """The shares, and the partitions that change their reader, if known."""
+    members = {member: members[member] for member in in_java_order(members)}
+    subscribed = {topic for sub in members.values() for topic in sub.topics}
+    topics = {topic: racks for topic, racks in topics.items() if racks and topic in subscribed}
     past = find_past(set(topics), members, pasts)
     racks = RackInfo(topics, members)
     if past.same_topics:
@@ -89,11 +91,11 @@ def _assign(
 
 
 def _moving(members: Subscriptions, shares: Shares) -> dict[TopicPartition, str]:
-    """What one member owns and another shall have."""
+    """The partitions that one member owns and another will get."""
     added: dict[TopicPartition, str] = {}
-    given_up: set[TopicPartition] = set()
+    removed: set[TopicPartition] = set()
     for member, share in shares.items():
         owned = set(members[member].owned)
         added.update(dict.fromkeys(set(share) - owned, member))
-        given_up |= owned - set(share)
-    return {partition: member for partition, member in added.items() if partition in given_up}
+        removed |= owned - set(share)
+    return {partition: member for partition, member in added.items() if partition in removed}

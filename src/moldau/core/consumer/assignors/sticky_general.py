@@ -1,5 +1,5 @@
-"""Sticky assignment if members want different topics: everyone keeps what it has, what is left goes
-to those who have least, and then partitions move while that makes the group more even.
+"""Sticky assignment for members with different subscriptions: members keep their partitions, the
+others go to the members with the fewest, and then partitions move while that improves the balance.
 """
 
 from bisect import bisect_left, insort
@@ -25,13 +25,14 @@ class GeneralAssignment:
         self._racks = racks
         self._max_generation = past.max_generation
         self._members = members
-        self._current: Shares = {one: past.owned.get(one, []) for one in members}
+        self._current: Shares = {member: past.owned.get(member, []) for member in members}
         self._topics_of = {
-            one: [topic for topic in sub.topics if topic in topics] for one, sub in members.items()
+            member: [topic for topic in sub.topics if topic in topics]
+            for member, sub in members.items()
         }
         self._readers: dict[str, list[str]] = {topic: [] for topic in topics}
-        for member, wanted in self._topics_of.items():
-            for topic in wanted:
+        for member, member_topics in self._topics_of.items():
+            for topic in member_topics:
                 self._readers[topic].append(member)
         self._reader_of = {p: member for member, share in self._current.items() for p in share}
         by_readers = sorted(topics, key=lambda topic: (len(self._readers[topic]), topic))
@@ -39,7 +40,7 @@ class GeneralAssignment:
             TopicPartition(t, number) for t in by_readers for number in range(len(topics[t]))
         ]
         self._by_size: list[tuple[int, str]] = []
-        """Members that take part in balancing, those with least first."""
+        """Members that take part in balancing, those with the fewest partitions first."""
         self._moves = Moves()
         self._must_give_up = False
 
@@ -52,25 +53,25 @@ class GeneralAssignment:
         return self._current
 
     def _previous(self, pasts: Mapping[str, MemberPast]) -> dict[TopicPartition, str]:
-        """Who had what in an older generation."""
-        found: dict[TopicPartition, tuple[str, int]] = {}
+        """The latest owners in older generations."""
+        latest: dict[TopicPartition, tuple[str, int]] = {}
         for member in self._members:
-            partitions, told = pasts[member]
-            generation = NO_GENERATION if told is None else told
+            partitions, sent_generation = pasts[member]
+            generation = NO_GENERATION if sent_generation is None else sent_generation
             if generation >= self._max_generation:
                 continue
             for partition in partitions:
-                if partition not in found or generation > found[partition][1]:
-                    found[partition] = member, generation
-        return {partition: member for partition, (member, _) in found.items()}
+                if partition not in latest or generation > latest[partition][1]:
+                    latest[partition] = member, generation
+        return {partition: member for partition, (member, _) in latest.items()}
 
     def _keep_owned(self) -> set[TopicPartition]:
         kept: set[TopicPartition] = set()
         for member, share in self._current.items():
             still = []
             for partition in share:
-                wants = partition.topic in self._members[member].topics
-                if wants and not self._racks.mismatch(member, partition):
+                is_subscribed = partition.topic in self._members[member].topics
+                if is_subscribed and not self._racks.mismatch(member, partition):
                     still.append(partition)
                 else:
                     self._must_give_up = True
@@ -84,12 +85,12 @@ class GeneralAssignment:
         is_first = not self._current[self._by_size[-1][1]]
         unplaced = left
         if self._racks.of_member:
-            unplaced = [one for one in left if not self._place(one, near=True)]
+            unplaced = [partition for partition in left if not self._place(partition, near=True)]
         for partition in unplaced:
             self._place(partition, near=False)
         fixed_topics = {topic for topic, readers in self._readers.items() if len(readers) < 2}
-        movable = [one for one in self._all if one.topic not in fixed_topics]
-        left = [one for one in left if one.topic not in fixed_topics]
+        movable = [each for each in self._all if each.topic not in fixed_topics]
+        left = [each for each in left if each.topic not in fixed_topics]
         fixed = self._set_aside()
         before = {member: list(share) for member, share in self._current.items()}
         readers_before = dict(self._reader_of)
@@ -102,17 +103,17 @@ class GeneralAssignment:
         self._current |= fixed
 
     def _set_aside(self) -> Shares:
-        """Members that can neither give nor get."""
+        """Takes members out of the balancing that can neither give nor get partitions."""
         fixed: Shares = {}
         for member in self._topics_of:
             share = self._current[member]
-            can_get = len(share) < self._most(member)
-            if not can_get and all(len(self._readers[one.topic]) < 2 for one in share):
+            can_get = len(share) < self._max_size(member)
+            if not can_get and all(len(self._readers[each.topic]) < 2 for each in share):
                 self._out(member)
                 fixed[member] = self._current.pop(member)
         return fixed
 
-    def _most(self, member: str) -> int:
+    def _max_size(self, member: str) -> int:
         return sum(len(self._topics[topic]) for topic in self._topics_of[member])
 
     def _place(self, partition: TopicPartition, *, near: bool) -> bool:
@@ -151,8 +152,8 @@ class GeneralAssignment:
         if earlier in self._current and size > len(self._current[earlier]) + 1:
             self._move(partition, earlier)
             return True
-        # A member in a rack of the partition is chosen before others, but any will do.
-        if not any(size > len(self._current[one]) + 1 for one in self._others(partition)):
+        # Kafka prefers a member in a rack of the partition, but then takes any.
+        if not any(size > len(self._current[each]) + 1 for each in self._others(partition)):
             return False
         for _, member in self._by_size:
             if partition.topic in self._topics_of[member]:
@@ -161,7 +162,7 @@ class GeneralAssignment:
         return False
 
     def _others(self, partition: TopicPartition) -> Iterable[str]:
-        return (one for one in self._readers[partition.topic] if one in self._current)
+        return (each for each in self._readers[partition.topic] if each in self._current)
 
     def _move(self, partition: TopicPartition, to: str) -> None:
         partition = self._moves.better_choice(partition, self._reader_of[partition], to)
@@ -179,7 +180,7 @@ class GeneralAssignment:
         if self._by_size[0][0] >= self._by_size[-1][0] - 1:
             return True
         for size, member in self._by_size:
-            if size == self._most(member):
+            if size == self._max_size(member):
                 continue
             mine = set(self._current[member])
             for topic in self._topics_of[member]:
@@ -191,19 +192,19 @@ class GeneralAssignment:
                         return False
         return True
 
-    # Members in order of their size. A member is out while its share changes.
+    # Members sorted by the size of their share. A member is taken out while its share changes.
 
     def _out(self, member: str) -> None:
         entry = len(self._current[member]), member
-        place = bisect_left(self._by_size, entry)
-        if place < len(self._by_size) and self._by_size[place] == entry:
-            del self._by_size[place]
+        index = bisect_left(self._by_size, entry)
+        if index < len(self._by_size) and self._by_size[index] == entry:
+            del self._by_size[index]
 
     def _in(self, member: str) -> None:
         insort(self._by_size, (len(self._current[member]), member))
 
 
 def _unevenness(shares: Shares) -> int:
-    """The sum of the differences of all pairs."""
+    """The sum of the size differences of all pairs of members."""
     sizes = sorted(map(len, shares.values()))
-    return sum(size * (2 * place - len(sizes) + 1) for place, size in enumerate(sizes))
+    return sum(size * (2 * index - len(sizes) + 1) for index, size in enumerate(sizes))

@@ -1,5 +1,5 @@
-"""Moves of one assignment. If a partition of a topic went from A to B and another of it shall go
-from B to A, the first goes back instead: then one move is saved.
+"""The moves of one assignment. If a partition of a topic moved from A to B and another one is to
+move from B to A, the first moves back instead, which saves a move.
 """
 
 from moldau.types import TopicPartition

@@ -1,5 +1,5 @@
-"""Sticky assignment if all members want the same topics, which is the common case: everyone keeps
-what it has up to its fair share, and what is left is dealt out.
+"""Sticky assignment for members with the same subscription, the common case: members keep their
+partitions up to a fair share, and the rest is distributed.
 """
 
 from moldau.core.consumer.assignors.contract import Shares, TopicRacks
@@ -16,16 +16,16 @@ class SameTopicsAssignment:
         members = len(past.owned)
         total = sum(map(len, topics.values()))
         self._least, self._larger_expected = divmod(total, members)
-        """Everyone gets the least; so many members get one more."""
+        """Every member gets `_least` partitions, and `_larger_expected` members one more."""
         self._most = self._least + (self._larger_expected > 0)
         self._larger = 0
         self._below: list[str] = []
         self._at_least: list[str] = []
-        """These may still get one more."""
+        """Members with the least number, which may still get one more."""
         self._shares: Shares = {member: [] for member in past.owned}
         self._maybe_given_up: dict[TopicPartition, str] = {}
         self.moving: dict[TopicPartition, str] = {}
-        """To whom partitions go that another member has."""
+        """The new members of partitions that another member owns."""
 
     def build(self) -> Shares:
         for member in self._past.owned:
@@ -52,7 +52,7 @@ class SameTopicsAssignment:
                 self._maybe_given_up[partition] = member
             elif partition not in self._past.claimed_twice:
                 owned.append(partition)
-        owned.sort(key=lambda one: (one.partition, one.topic))
+        owned.sort(key=lambda each: (each.partition, each.topic))
         if len(owned) < self._least:
             self._shares[member] += owned
             self._below.append(member)
@@ -71,22 +71,22 @@ class SameTopicsAssignment:
         self._maybe_given_up.update(dict.fromkeys(owned[kept:], member))
 
     def _deal_near(self, left: list[TopicPartition]) -> list[TopicPartition]:
-        """To members in a rack of the partition; gives what has none."""
+        """Distributes to members in the partition's racks. Returns the partitions without one."""
         start = 0
         far = []
         for partition in left:
-            place = self._racks.next_near(partition, self._below, start)
-            if place >= 0:
-                member = self._below[place]
+            index = self._racks.next_near(partition, self._below, start)
+            if index >= 0:
+                member = self._below[index]
                 if len(self._shares[member]) + 1 >= self._least:
-                    del self._below[place]
+                    del self._below[index]
                     self._note_filled(member)
                 else:
-                    place += 1
-                start = place % len(self._below) if self._below else 0
+                    index += 1
+                start = index % len(self._below) if self._below else 0
                 self._give(partition, member)
-            elif (place := self._racks.next_near(partition, self._at_least, 0)) >= 0:
-                self._give(partition, self._take_at_least(place))
+            elif (index := self._racks.next_near(partition, self._at_least, 0)) >= 0:
+                self._give(partition, self._take_at_least(index))
             else:
                 far.append(partition)
         return far
@@ -95,25 +95,25 @@ class SameTopicsAssignment:
         if len(self._shares[member]) + 1 < self._most and self._larger < self._larger_expected:
             self._at_least.append(member)
 
-    def _take_at_least(self, place: int) -> str:
-        member = self._at_least[place]
+    def _take_at_least(self, index: int) -> str:
+        member = self._at_least[index]
         if len(self._shares[member]) + 1 == self._most:
-            del self._at_least[place]
+            del self._at_least[index]
             self._larger += 1
             if self._larger == self._larger_expected:
                 self._at_least.clear()
         return member
 
     def _deal(self, left: list[TopicPartition]) -> None:
-        place = 0
+        index = 0
         for partition in left:
             if self._below:
-                place %= len(self._below)
-                member = self._below[place]
-                place += 1
+                index %= len(self._below)
+                member = self._below[index]
+                index += 1
                 if self._give(partition, member) == self._least:
-                    place -= 1
-                    del self._below[place]
+                    index -= 1
+                    del self._below[index]
                     self._at_least.append(member)
             else:
                 member = self._at_least.pop(0)

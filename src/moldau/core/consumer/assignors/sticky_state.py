@@ -1,6 +1,6 @@
-"""What a sticky assignment begins with: who had what, whom to believe if two say the same, and the
-order in which members are looked at. Java's order is that of its hash maps; it is kept here, so
-that a group gets the same assignment whoever leads it.
+"""The input of a sticky assignment: former owners, conflicting claims, and the order of the
+members. Java's order is that of its hash maps; it is reproduced here, so that a group gets the same
+assignment from any leader.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,13 +15,13 @@ _FIRST_CAPACITY = 16
 class MemberPast(NamedTuple):
     partitions: tuple[TopicPartition, ...]
     generation: int | None
-    """None: not told."""
+    """None if the member did not send it."""
 
 
 class GroupPast(NamedTuple):
     owned: Shares
     claimed_twice: set[TopicPartition]
-    """By members of the same generation: nobody is believed."""
+    """Claimed by two members of the same generation, so neither keeps them."""
     max_generation: int
     same_topics: bool
 
@@ -56,12 +56,12 @@ def find_past(
             if partition in owned[other]:
                 owned[other].remove(partition)
             owner_of[partition] = member
-    distinct = {frozenset(one.topics) for one in members.values()}
+    distinct = {frozenset(sub.topics) for sub in members.values()}
     return GroupPast(owned, claimed_twice, max_generation, len(distinct) <= 1)
 
 
 def in_java_order(names: Iterable[str]) -> list[str]:
-    """As java.util.HashMap iterates over them: by bucket, and in a bucket as they came."""
+    """The iteration order of java.util.HashMap: by bucket, and in a bucket by insertion."""
     names = list(names)
     capacity = _FIRST_CAPACITY
     while len(names) > capacity * 3 // 4:
@@ -71,7 +71,7 @@ def in_java_order(names: Iterable[str]) -> list[str]:
 
 def _spread_hash(name: str) -> int:
     units = name.encode("utf-16-be", "surrogatepass")
-    found = 0
-    for place in range(0, len(units), 2):
-        found = (31 * found + (units[place] << 8) + units[place + 1]) & 0xFFFF_FFFF
-    return found ^ (found >> 16)
+    value = 0
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8) + units[index + 1]) & 0xFFFF_FFFF
+    return value ^ (value >> 16)

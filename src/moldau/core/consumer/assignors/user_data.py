@@ -1,5 +1,5 @@
-"""The bytes by which sticky assignors tell the next leader what a member had. Kafka's forms; what
-cannot be read counts as nothing.
+"""The user data of sticky assignors: a member's former partitions, in Kafka's formats. Unreadable
+data counts as empty.
 """
 
 import struct
@@ -36,7 +36,7 @@ def write_previous(partitions: Iterable[TopicPartition], generation: int) -> byt
 
 
 def read_previous(content: bytes) -> tuple[list[TopicPartition], int | None]:
-    """Partitions and generation; the older form has none."""
+    """Partitions and generation, which the older format does not have."""
     try:
         partitions, position = _read_topics(content)
     except (struct.error, UnicodeDecodeError, ValueError):
@@ -49,7 +49,7 @@ def read_previous(content: bytes) -> tuple[list[TopicPartition], int | None]:
 def _read_topics(content: bytes) -> tuple[list[TopicPartition], int]:
     (count,) = _int32.unpack_from(content)
     position = _int32.size
-    found: list[TopicPartition] = []
+    partitions: list[TopicPartition] = []
     for _ in range(_checked(count, content, position)):
         (length,) = _int16.unpack_from(content, position)
         position += _int16.size
@@ -60,11 +60,11 @@ def _read_topics(content: bytes) -> tuple[list[TopicPartition], int]:
         _checked(numbers * _int32.size, content, position)
         read: Sequence[int] = struct.unpack_from(f">{numbers}i", content, position)
         position += numbers * _int32.size
-        found += [TopicPartition(topic, number) for number in read]
-    return found, position
+        partitions += [TopicPartition(topic, number) for number in read]
+    return partitions, position
 
 
 def _checked(count: int, content: bytes, position: int) -> int:
     if not 0 <= count <= len(content) - position:
-        raise ValueError("more is announced than there is")
+        raise ValueError("the announced size exceeds the data")
     return count
