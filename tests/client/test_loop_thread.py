@@ -90,7 +90,7 @@ def test_closing_ends_what_runs_and_who_waits_is_told(thread: LoopThread) -> Non
     assert started.wait(10)
     thread.close()
     user.join(10)
-    assert [str(problem) for problem in problems] == ["the client was closed meanwhile"]
+    assert [str(problem) for problem in problems] == ["the client was closed during the call"]
     thread.close()
     with pytest.raises(ClosedError, match="this client is closed"):
         thread.run(double(1))

@@ -44,7 +44,7 @@ def test_credentials_are_read_as_java_writes_them(jaas: str) -> None:
         (TLS | {"ssl.endpoint.identification.algorithm": "LDAP"}, "there is https, or nothing"),
         (TLS | {"ssl.cipher.suites": "NO_SUCH_SUITE"}, "names no suite of OpenSSL"),
         (TLS | {"ssl.truststore.certificates": "-----BEGIN NONSENSE"}, "holds no certificate"),
-        (TLS | {"ssl.truststore.type": "PKCS12"}, "there is PEM only"),
+        (TLS | {"ssl.truststore.type": "PKCS12"}, "only PEM is supported"),
         (TLS | {"ssl.keystore.key": "-----BEGIN NONSENSE"}, "give both, or none"),
         (TLS | {"ssl.keystore.location": str(Path(__file__).parent / "conftest.py")}, "is no PEM"),
     ],

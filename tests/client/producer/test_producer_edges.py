@@ -218,7 +218,7 @@ def test_wrong_addresses_are_named(servers: Any) -> None:
 
 @pytest.mark.parametrize("config", ["linger.ms=5", [("linger.ms", 5)], {5: 5}])
 def test_settings_that_are_no_mapping_are_named(config: Any) -> None:
-    with pytest.raises(ConfigError, match=r"maps names|unknown setting"):
+    with pytest.raises(ConfigError, match=r"dict of names and values|unknown setting"):
         Producer("127.0.0.1:1", config=config)
 
 
@@ -247,12 +247,12 @@ def test_a_forked_process_is_not_told_of_what_its_parent_sent(node: ThreadBroker
 @pytest.mark.parametrize(
     ("offsets", "group", "text"),
     [
-        ({("a", 0): -5}, "g", "is no offset"),
-        ({("a", 0): "5"}, "g", "is no offset"),
-        ({"a": 5}, "g", "a partition is"),
-        (5, "g", "offsets are"),
-        ({("a", 0): 5}, 5, "is no group"),
-        ({("a", 0): 5}, "", "is no group"),
+        ({("a", 0): -5}, "g", "is not an offset"),
+        ({("a", 0): "5"}, "g", "is not an offset"),
+        ({"a": 5}, "g", "expected a partition"),
+        (5, "g", "expected a dict of partitions"),
+        ({("a", 0): 5}, 5, "is not a group"),
+        ({("a", 0): 5}, "", "is not a group"),
     ],
 )
 def test_wrong_offsets_of_a_transaction_are_named_and_it_goes_on(

@@ -1,5 +1,5 @@
-"""All connections of a client: one for each broker and lane, opened when it is needed, opened again
-after a pause that grows, closed when it is idle.
+"""All connections of a client: one for each broker and lane. They are opened on demand, reopened
+after growing pauses, and closed when they are idle.
 """
 
 import asyncio
@@ -34,7 +34,9 @@ class Connections:
         self._trouble: dict[Address, _Trouble] = {}
 
     async def to(self, address: Address, lane: str = "") -> NodeConnection:
-        """Raises ChannelError or AuthenticationError."""
+        """The connection to an address, opened if needed. Raises ChannelError or
+        AuthenticationError.
+        """
         place = address, lane
         async with self._locks.setdefault(place, asyncio.Lock()):
             connection = self._open.get(place)
@@ -45,7 +47,7 @@ class Connections:
             return connection
 
     def least_busy(self) -> NodeConnection | None:
-        """Among those that are open and in nobody's lane."""
+        """The open connection with the fewest requests in flight, on the default lane."""
         ready = [
             connection
             for (_, lane), connection in self._open.items()
@@ -54,11 +56,11 @@ class Connections:
         return min(ready, key=lambda one: one.channel.in_flight, default=None)
 
     def in_good_order(self, addresses: Iterable[Address]) -> list[Address]:
-        """By chance, but those that failed lately come last."""
+        """In random order, with addresses that failed recently at the end."""
         return sorted(dict.fromkeys(addresses), key=lambda one: (self._pause_ms(one), chance()))
 
     def keep_only(self, addresses: Collection[Address]) -> None:
-        """Brokers that left the cluster are not connected to any more."""
+        """Closes the connections to brokers that left the cluster."""
         for address in [one for one in self._trouble if one not in addresses]:
             del self._trouble[address]
         for place, connection in list(self._open.items()):
@@ -123,5 +125,5 @@ class Connections:
 
 
 def chance() -> float:
-    """From 0 to 1. The module `random` would take longer to load than all that is asked of it."""
+    """A random number from 0 to 1. Loading the module `random` takes too long for commands."""
     return int.from_bytes(os.urandom(4), "big") / 2**32

@@ -156,7 +156,7 @@ class Fetching:
     # Deciding what to fetch.
 
     def fetch_more(self) -> None:
-        """Sends a request to every broker without one in flight, for all that can be fetched now."""
+        """Sends a request to each broker without one in flight, if anything can be fetched."""
         self.wants_room = False
         now_ms = self._cluster.clock.mono_ms()
         buffered_bytes = self._buffered_bytes()

@@ -29,7 +29,7 @@ class ProduceTerms(NamedTuple):
     transactional_id: str | None
 
 
-# Brokers say why only of records and transactions.
+# Brokers send messages only for errors of records and transactions.
 _SENTENCES = {
     ErrorCode.CORRUPT_MESSAGE: "the batch was damaged on its way to the broker",
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: "the broker has written this batch before",
@@ -68,9 +68,9 @@ class PartitionAnswer(NamedTuple):
     @property
     def error(self) -> KafkaError:
         batch = self.outgoing.batch
-        place = f"{batch.topic}-{batch.partition}"
+        partition = f"{batch.topic}-{batch.partition}"
         detail = self.detail or _SENTENCES.get(self.code)
-        return KafkaError(self.code, f"{place}: {detail}" if detail else place)
+        return KafkaError(self.code, f"{partition}: {detail}" if detail else partition)
 
 
 def produce_request(
@@ -102,7 +102,7 @@ def _id_of(topic: Topic | None) -> Uuid:
 def read_answer(
     batches: Iterable[Outgoing], answer: ProduceResponse, name_of: Callable[[Uuid], str | None]
 ) -> list[PartitionAnswer]:
-    """One for each batch; a batch that the answer leaves out counts as not answered."""
+    """One result for each batch; a batch that is missing in the response counts as unanswered."""
     rows = {
         (topic.name or name_of(topic.topic_id), row.index): row
         for topic in answer.responses
@@ -112,7 +112,7 @@ def read_answer(
     for outgoing in batches:
         row = rows.get((outgoing.batch.topic, outgoing.batch.partition))
         if row is None:
-            missing = "the broker's answer says nothing about it"
+            missing = "the broker's response does not contain it"
             found.append(PartitionAnswer(outgoing, ErrorCode.NETWORK_EXCEPTION, detail=missing))
         else:
             found.append(_read_row(outgoing, row))
@@ -120,7 +120,7 @@ def read_answer(
 
 
 def endpoints_of(answer: object) -> list[Broker]:
-    """Where the leaders are that an answer names (KIP-951)."""
+    """The addresses of the leaders that a response names (KIP-951)."""
     if not isinstance(answer, ProduceResponse):
         return []
     return [
