@@ -68,7 +68,7 @@ def code(value: object) -> ErrorCode:
 
 @contextmanager
 def member(bootstrap: str, group_id: str, topic: str, **settings: Any) -> Iterator[Any]:
-    """Somebody else's member, with its share of the topic."""
+    """A member of another library, with its partitions of the topic."""
     config = {key.replace("_", "."): value for key, value in settings.items()}
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": group_id, "log_level": 0} | config
@@ -94,7 +94,7 @@ async def test_both_faces_say_the_same(bootstrap: str, admin: moldau.Admin, topi
     async with moldau.aio.Admin(bootstrap) as other:
         assert (await other.list_topics())[topic] == admin.list_topics()[topic]
         assert await other.describe_cluster() == admin.describe_cluster()
-        assert (await other.describe_groups(["nobody"])).keys() == {"nobody"}
+        assert (await other.describe_groups(["missing"])).keys() == {"missing"}
 
 
 def test_topics_come_and_go(admin: moldau.Admin) -> None:
@@ -239,8 +239,8 @@ def test_members_are_seen_and_sent_away(bootstrap: str, admin: moldau.Admin, top
         assert group_id in [group.group_id for group in admin.list_groups(states=["Stable"])]
         assert group_id not in [group.group_id for group in admin.list_groups(states=["Empty"])]
         assert code(admin.delete_groups([group_id])[group_id]) is ErrorCode.NON_EMPTY_GROUP
-        refused = admin.remove_members(group_id, [Leaver(instance_id="nobody")])
-        assert code(refused[Leaver(instance_id="nobody")]) is ErrorCode.UNKNOWN_MEMBER_ID
+        refused = admin.remove_members(group_id, [Leaver(instance_id="missing")])
+        assert code(refused[Leaver(instance_id="missing")]) is ErrorCode.UNKNOWN_MEMBER_ID
         assert admin.remove_members(group_id, reason="a test") == {
             Leaver(instance_id="static-1"): None
         }
@@ -256,8 +256,8 @@ def test_transactions_are_seen_and_fenced(bootstrap: str, admin: moldau.Admin, t
         producer.init_transactions()
         producer.begin_transaction()
         producer.send(topic, b"x", partition=0).result(30)
-        found = admin.describe_transactions([name, "nobody"])
-        assert code(found["nobody"]) is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        found = admin.describe_transactions([name, "missing"])
+        assert code(found["missing"]) is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         one = found[name]
         assert isinstance(one, Transaction)
         assert (one.state, one.partitions) == ("Ongoing", (TopicPartition(topic, 0),))

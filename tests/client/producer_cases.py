@@ -54,7 +54,7 @@ class AwaitedDelivery:
         self._thread.call(lambda: self.delivery.add_callback(fn))
 
 
-class AioFace:
+class BlockingAioProducer:
     """`moldau.aio.Producer` in a loop of its own, called as the blocking one is."""
 
     def __init__(self, bootstrap: str, **settings: Any) -> None:
@@ -102,8 +102,8 @@ class AioFace:
 
 @pytest.fixture(params=["blocking", "aio"])
 def make(request: pytest.FixtureRequest, bootstrap: str) -> Maker:
-    face: Any = moldau.Producer if request.param == "blocking" else AioFace
-    return lambda **settings: face(bootstrap, **settings)
+    make: Any = moldau.Producer if request.param == "blocking" else BlockingAioProducer
+    return lambda **settings: make(bootstrap, **settings)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The thread under a blocking client: it works for all threads, says what is wrong, and ends."""
+"""The thread of a blocking client: it works for all threads, raises their errors, and ends."""
 
 import asyncio
 import os
@@ -71,7 +71,7 @@ def test_what_takes_too_long_is_cancelled(thread: LoopThread) -> None:
     thread.close()
 
 
-def test_closing_ends_what_runs_and_who_waits_is_told(thread: LoopThread) -> None:
+def test_closing_cancels_running_work_and_raises_in_waiting_threads(thread: LoopThread) -> None:
     started = threading.Event()
     problems: list[BaseException] = []
 
@@ -98,22 +98,22 @@ def test_closing_ends_what_runs_and_who_waits_is_told(thread: LoopThread) -> Non
 
 def test_a_callback_that_would_wait_for_itself_is_refused(thread: LoopThread) -> None:
     problems: list[str] = []
-    told = threading.Event()
+    warned = threading.Event()
 
     def callback() -> None:
         try:
             thread.run(double(1))
         except ClientError as error:
             problems.append(str(error))
-        told.set()
+        warned.set()
 
     thread.call(callback)
-    assert told.wait(10)
+    assert warned.wait(10)
     thread.close()
     assert "must not wait for the client" in problems[0]
 
 
-def test_a_forked_process_is_told_to_make_its_own(thread: LoopThread) -> None:
+def test_a_forked_process_cannot_use_its_parents_client(thread: LoopThread) -> None:
     program = """
 import asyncio, os, sys
 from moldau.client.loop_thread import LoopThread
@@ -131,14 +131,14 @@ if not os.fork():
     os._exit(0)
 os.wait()
 thread.run(asyncio.sleep(0))
-print("the parent goes on")
+print("the parent still works")
 """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == [
         "this client was made before the process was forked; make one in each process",
-        "the parent goes on",
+        "the parent still works",
     ]
     thread.close()
 

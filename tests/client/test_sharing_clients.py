@@ -1,4 +1,4 @@
-"""Who may share a client: threads, forked processes, event loops, as docs/clients.md states it."""
+"""Sharing a client between threads, processes and event loops, as docs/clients.md states it."""
 
 import asyncio
 import os
@@ -103,7 +103,7 @@ client.close()
 
 
 @pytest.mark.parametrize("kind", ["producer", "consumer", "admin"])
-def test_a_forked_process_makes_its_own_and_the_parents_goes_on(
+def test_a_forked_process_makes_its_own_and_the_parents_still_works(
     node: ThreadBroker, kind: str
 ) -> None:
     command = [sys.executable, "-c", _FORKS, kind, node.bootstrap, fresh_topic(node)]

@@ -18,6 +18,7 @@ from client.consumer.test_consumer import (  # noqa: F401 - the same promises, w
     test_times_are_found,
 )
 from client.consumer.test_consumer_groups import (  # noqa: F401
+    test_a_member_that_polls_too_late_loses_its_partitions_and_rejoins,
     test_a_pattern_follows_topics_that_come,
     test_closing_leaves_the_group_at_once,
     test_commits_hold_offsets_and_metadata,
@@ -25,7 +26,6 @@ from client.consumer.test_consumer_groups import (  # noqa: F401
     test_groups_are_shared_with_confluent_kafka,
     test_members_share_and_take_over,
     test_the_next_member_begins_where_the_last_one_ended,
-    test_who_polls_too_late_loses_its_place_and_comes_back,
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic

@@ -174,7 +174,7 @@ def test_members_of_all_libraries_share_one_group(address: str, wide: str, assig
         assert sorted(seen(group)) == sorted(values)
 
 
-def test_one_library_goes_on_where_another_committed(address: str, topic: str) -> None:
+def test_one_library_resumes_where_another_committed(address: str, topic: str) -> None:
     options = ConsumerOptions(group=fresh_name("relay"))
     partition = TopicPartition(topic, 0)
     sent = [Sent(value=b"%d" % number) for number in range(9)]

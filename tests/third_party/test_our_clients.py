@@ -14,7 +14,7 @@ from moldau import Consumer, Producer
 from moldau.types import TopicPartition
 
 PATIENCE_S = 60
-# What each library does with keys if it is not told otherwise, by the name it has here.
+# The default partitioner of each library, by the name it has here.
 PARTITIONERS = {"confluent-kafka": "consistent_random", "aiokafka": None, "kafka-python": None}
 PARTITIONS = 7
 

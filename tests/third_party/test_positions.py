@@ -98,7 +98,7 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed(
         assert {one.partition for one in read_count(consumer, 10)} == {held}
 
 
-def test_a_group_goes_on_where_it_committed(
+def test_a_group_resumes_where_it_committed(
     address: str, library: Library, filled: TopicPartition
 ) -> None:
     options = ConsumerOptions(group=fresh_name("group"))
@@ -146,7 +146,7 @@ def test_a_commit_may_go_back(address: str, library: Library, filled: TopicParti
         assert consumer.committed(filled) == 4
 
 
-def test_an_offset_behind_the_end_starts_again_at_the_beginning(
+def test_an_offset_after_the_end_starts_again_at_the_beginning(
     address: str, library: Library, filled: TopicPartition
 ) -> None:
     with opened(library, address, ConsumerOptions()) as consumer:

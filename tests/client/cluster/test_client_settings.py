@@ -26,7 +26,7 @@ def test_addresses_are_read(text: str, expected: list[Address]) -> None:
     "text",
     ["", " , ", "host:", "host:port", "::1", "[::1", "host:70000", "host:0", "a b:1", ":9092"],
 )
-def test_what_is_no_address_is_refused_in_one_line(text: str) -> None:
+def test_a_wrong_address_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(ClientError) as caught:
         parse_addresses(text)
     assert len(str(caught.value).splitlines()) == 1

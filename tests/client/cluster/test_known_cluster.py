@@ -30,7 +30,7 @@ def test_an_older_answer_changes_nothing() -> None:
     assert known.leader_of(PARTITION) == (2, 6)
 
 
-def test_what_is_doubted_is_still_known() -> None:
+def test_doubted_metadata_is_kept() -> None:
     known = KnownCluster()
     known.take(said(leader=1, epoch=5))
     known.doubt()

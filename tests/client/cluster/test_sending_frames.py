@@ -70,7 +70,7 @@ def test_headers_of_a_frame_are_sent(node: ThreadBroker) -> None:
     }
 
 
-def test_frames_that_cannot_be_sent_are_said_in_one_line(node: ThreadBroker) -> None:
+def test_frames_that_cannot_be_sent_are_an_error_of_one_line(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     wrong: list[tuple[Any, str]] = [
         (pd.DataFrame({"amount": ["a"]}), "no column named value"),

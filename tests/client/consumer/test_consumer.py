@@ -65,7 +65,7 @@ def test_a_poll_gives_no_more_than_it_may(node: ThreadBroker) -> None:
         assert consumer.position((topic, 0)) == 16
 
 
-def test_memory_for_what_is_ahead_is_bounded(node: ThreadBroker) -> None:
+def test_memory_for_fetched_records_is_bounded(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"x" * 10_000] * 400, 0, batch_size=20_000)
     with consumer_of(node, max_partition_fetch_bytes=50_000) as consumer:
@@ -78,7 +78,7 @@ def test_memory_for_what_is_ahead_is_bounded(node: ThreadBroker) -> None:
     assert [one.offset for one in found] == list(range(400))
 
 
-def test_a_broker_is_told_only_what_changed(node: ThreadBroker) -> None:
+def test_a_fetch_session_sends_only_what_changed(node: ThreadBroker) -> None:
     topic = fresh_topic(node, 3)
     with consumer_of(node, fetch_max_wait_ms=10) as consumer:
         consumer.assign([(topic, number) for number in range(3)])
@@ -147,7 +147,7 @@ def test_a_position_that_is_gone_is_reset(node: ThreadBroker) -> None:
         consumer.assign([(topic, 0)])
         consumer.commit({(topic, 0): 8})
         consumer.seek((topic, 0), 2)
-        for _ in range(3):  # What was committed is no way out.
+        for _ in range(3):  # The committed offset does not help.
             with pytest.raises(NoOffsetError, match="no longer has offset 2"):
                 consumer.poll(30)
         consumer.seek((topic, 0), 7)
@@ -251,7 +251,7 @@ def test_read_committed_leaves_out_what_was_aborted(node: ThreadBroker) -> None:
         uncommitted.assign([(topic, 0)])
         assert values(read(committed, 6)) == [b"1", b"1", b"3", b"3", b"5", b"5"]
         assert committed.poll(0.2) == []
-        # Behind the last marker, in front of the open transaction.
+        # After the last marker, before the open transaction.
         assert committed.position((topic, 0)) == 18
         assert committed.end_offsets([(topic, 0)]) == {(topic, 0): 18}
         assert len(read(uncommitted, 13)) == 13
@@ -260,7 +260,7 @@ def test_read_committed_leaves_out_what_was_aborted(node: ThreadBroker) -> None:
         assert values(read(committed, 1)) == [b"open"]
 
 
-# Records one by one, keys and values.
+# Single records, keys and values.
 
 
 def test_a_loop_counts_only_what_it_was_given(node: ThreadBroker) -> None:
@@ -291,7 +291,7 @@ def test_deserializers_make_keys_and_values(node: ThreadBroker) -> None:
         assert (record.key, record.value) == ("1", 1)
 
 
-def test_a_record_that_cannot_be_read_is_named_and_can_be_left_out(node: ThreadBroker) -> None:
+def test_an_unreadable_record_is_named_and_can_be_skipped(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"1", b"x", b"3"], 0)
     with consumer_of(node, value_deserializer=int) as consumer:
@@ -353,7 +353,7 @@ def test_a_closed_consumer_says_so(node: ThreadBroker) -> None:
         consumer.subscribe("t")
 
 
-def test_two_threads_at_once_are_told(node: ThreadBroker) -> None:
+def test_two_threads_at_once_are_an_error(node: ThreadBroker) -> None:
     with consumer_of(node) as consumer:
         consumer.assign([(fresh_topic(node), 0)])
         poller = threading.Thread(target=consumer.poll, args=(2,))
@@ -376,7 +376,7 @@ def test_two_threads_at_once_are_told(node: ThreadBroker) -> None:
         ({"group_id": ""}, "group.id is empty"),
     ],
 )
-def test_wrong_settings_are_named(
+def test_wrong_settings_are_named_in_the_error(
     node: ThreadBroker, settings: dict[str, object], problem: str
 ) -> None:
     if not problem:
@@ -386,7 +386,7 @@ def test_wrong_settings_are_named(
         consumer_of(node, **settings)
 
 
-def test_wrong_use_is_named(node: ThreadBroker) -> None:
+def test_wrong_use_is_an_error(node: ThreadBroker) -> None:
     with pytest.raises(UnsupportedError, match=r"group\.protocol"):
         consumer_of(node, group_protocol="consumer")
     with consumer_of(node) as consumer:
@@ -411,7 +411,7 @@ def test_wrong_use_is_named(node: ThreadBroker) -> None:
             alone.commit({("t", 0): 1})
 
 
-def test_a_loop_goes_on_over_whatever_its_body_does(node: ThreadBroker) -> None:
+def test_a_loop_continues_after_any_call_in_its_body(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"%d" % i for i in range(20)], 0)
     seen = []

@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture
 def consumer(node: ThreadBroker) -> Iterator[Consumer]:
-    # Who was said to be unknown waits until its former self is.
+    # A member that is reported as unknown waits until its former membership has expired.
     settings = {"heartbeat_interval_ms": 100, "session_timeout_ms": 3000}
     with consumer_of(node, **settings, **SETTINGS) as made:
         yield made
@@ -66,7 +66,7 @@ def test_errors_that_pass_are_tried_again(
     assert values(read(consumer, 50)) == [b"%d" % i for i in range(50)]
 
 
-def test_errors_that_nobody_can_cure_are_told_and_reading_goes_on(
+def test_permanent_errors_are_raised_and_reading_continues(
     node: ThreadBroker, consumer: Consumer
 ) -> None:
     topic = fresh_topic(node)
@@ -113,7 +113,7 @@ def test_commits_are_tried_again(node: ThreadBroker, consumer: Consumer, error: 
     assert found.offset == 5
 
 
-def test_cut_connections_lose_and_double_nothing(node: ThreadBroker) -> None:
+def test_cut_connections_neither_lose_nor_duplicate_records(node: ThreadBroker) -> None:
     topic = fresh_topic(node, 3)
     produce(node.bootstrap, topic, [b"%d" % i for i in range(9000)])
     found: list[bytes] = []
@@ -174,7 +174,7 @@ def test_a_broker_that_is_killed_and_comes_back_is_read_on(tmp_path: Path) -> No
             consumer.commit()
 
 
-def test_nobody_there_is_said(node: ThreadBroker) -> None:
+def test_an_unreachable_cluster_is_an_error(node: ThreadBroker) -> None:
     with Consumer("127.0.0.1:9", group_id="g", **SETTINGS) as consumer:
         consumer.subscribe("t")
         with pytest.raises(NoBrokerError, match="nothing listens there"):
@@ -251,7 +251,7 @@ def test_committed_offsets_never_go_back(node: ThreadBroker) -> None:
     ],
     ids=["commit", "committed", "end_offsets"],
 )
-def test_a_broker_that_is_silent_is_waited_for_no_longer_than_said(use: Any) -> None:
+def test_a_silent_broker_is_waited_for_until_the_timeout(use: Any) -> None:
     with LossyProxy() as proxy, proxy.broker() as node:
         topic = fresh_name()
         node.create_topic(topic, 1)
@@ -262,7 +262,7 @@ def test_a_broker_that_is_silent_is_waited_for_no_longer_than_said(use: Any) -> 
             proxy.swallow_answers()
             with pytest.raises(MoldauError):
                 use(consumer, topic)
-            # Polling goes on, without records.
+            # Polling continues, without records.
             assert consumer.poll(0.1) == []
             consumer.close(timeout=0.2)
 
@@ -271,8 +271,8 @@ def _sockets() -> int:
     return sum(one.status != psutil.CONN_LISTEN for one in psutil.Process().net_connections())
 
 
-def test_nothing_is_left_behind_by_the_other_face(node: ThreadBroker) -> None:
-    """Neither tasks nor sockets, whatever happened to them before."""
+def test_the_asyncio_consumer_leaves_no_tasks_or_sockets(node: ThreadBroker) -> None:
+    """Neither tasks nor sockets, after any of these faults."""
     topic = fresh_topic(node, 2)
     produce(node.bootstrap, topic, [b"%d" % i for i in range(100)])
     node.drop_connections()
@@ -307,7 +307,7 @@ def test_nothing_is_left_behind_by_the_other_face(node: ThreadBroker) -> None:
     poll_until(lambda: node.drop_connections() == 0)
 
 
-def test_nothing_is_left_behind(node: ThreadBroker) -> None:
+def test_a_closed_consumer_leaves_no_tasks_or_sockets(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     before = threading.active_count()
     poll_until(lambda: node.drop_connections() == 0)

@@ -1,4 +1,4 @@
-"""The blocking producer against a real node: what is sent is there, what is wrong is said."""
+"""The blocking producer against a real node: records arrive, and misuse is an error."""
 
 import sys
 import threading
@@ -57,7 +57,7 @@ def test_flush_waits_for_what_lingers(node: ThreadBroker) -> None:
         assert [delivery.result(0).offset for delivery in deliveries] == list(range(10))
 
 
-def test_many_records_in_one_call_keep_their_order_and_are_told_in_ranges(
+def test_many_records_in_one_call_keep_their_order_and_are_reported_in_ranges(
     node: ThreadBroker,
 ) -> None:
     topic = fresh_topic(node)
@@ -104,7 +104,7 @@ def test_a_table_goes_to_the_partitions_of_its_keys(node: ThreadBroker) -> None:
         assert keyed == sorted(keyed, key=lambda record: record.timestamp)
 
 
-def test_callbacks_run_once_for_every_record_and_their_errors_harm_nobody(
+def test_callbacks_run_once_for_every_record_and_their_errors_are_harmless(
     node: ThreadBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = fresh_topic(node)
@@ -231,7 +231,7 @@ def test_threads_that_choose_partitions_are_not_disturbed(node: ThreadBroker) ->
     assert sorted(found) == numbered(8_000)
 
 
-def test_misuse_is_said_in_one_line(node: ThreadBroker) -> None:
+def test_misuse_is_an_error_of_one_line(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     producer = producer_of(node, max_block_ms=300)
     wrong: list[tuple[Any, str]] = [
@@ -276,7 +276,7 @@ def test_misuse_is_said_in_one_line(node: ThreadBroker) -> None:
     assert values_of(node, topic) == []
 
 
-def test_a_table_that_cannot_be_sent_is_said_in_one_line(
+def test_a_table_that_cannot_be_sent_is_an_error_of_one_line(
     node: ThreadBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import pyarrow as pa
@@ -330,7 +330,7 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], text: str) -> None
         moldau.Producer("127.0.0.1:1", **settings)
 
 
-def test_a_topic_that_is_not_there_is_waited_for_and_named() -> None:
+def test_a_missing_topic_is_waited_for_and_named_in_the_error() -> None:
     from moldau.testing import broker
 
     with (
@@ -341,7 +341,7 @@ def test_a_topic_that_is_not_there_is_waited_for_and_named() -> None:
         producer.send("nowhere", b"")
 
 
-def test_nobody_there_is_said_after_max_block_ms() -> None:
+def test_an_unreachable_cluster_is_an_error_after_max_block_ms() -> None:
     with (
         moldau.Producer("127.0.0.1:1", max_block_ms=300) as producer,
         pytest.raises(ClientTimeoutError, match="nothing listens there"),
@@ -396,7 +396,7 @@ def test_a_partition_that_is_not_there_is_refused_at_once(node: ThreadBroker) ->
     assert values_of(node, topic) == []
 
 
-def test_a_forked_process_is_told_to_make_its_own(node: ThreadBroker) -> None:
+def test_a_forked_process_cannot_use_its_parents_client(node: ThreadBroker) -> None:
     import os
 
     topic = fresh_topic(node)

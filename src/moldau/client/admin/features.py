@@ -72,7 +72,7 @@ async def update_features(
 ) -> dict[str, KafkaError | None]:
     """Changes the levels of features; brokers since 4.0 change all of them or none."""
     if not updates:
-        raise ClientError("no feature is given")
+        raise ClientError("give at least one feature")
     request = UpdateFeaturesRequest(
         timeout_ms=cluster.settings.request_timeout_ms,
         feature_updates=[

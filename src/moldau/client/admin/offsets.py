@@ -105,7 +105,7 @@ async def _ask_leaders(
     partitions: Collection[TopicPartition],
     ask: Callable[[int, list[TopicPartition]], Awaitable[Rows[Result]]],
 ) -> dict[TopicPartition, Result | MoldauError]:
-    """Asks each leader for its partitions. Where leaders move meanwhile, the new ones are asked."""
+    """Asks each leader for its partitions. After a move of leaders, the new ones."""
     done: dict[TopicPartition, Result | MoldauError] = {}
     missing: dict[TopicPartition, MoldauError] = {}
     passing: dict[TopicPartition, KafkaError] = {}

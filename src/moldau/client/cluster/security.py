@@ -177,7 +177,7 @@ def _pem(name: str, place: str) -> str:
     text = content.decode("utf-8", "replace")
     if _PEM not in text:
         raise ConfigError(
-            f"{name}={place} is no PEM file; `openssl pkcs12 -nodes` makes one of PKCS12, "
+            f"{name}={place} is not a PEM file; `openssl pkcs12 -nodes` makes one of PKCS12, "
             "`keytool -importkeystore` makes PKCS12 of JKS"
         )
     return text

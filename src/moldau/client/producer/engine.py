@@ -230,10 +230,10 @@ class ProducerEngine:
                 lambda answer: self._answered(node, batches, answer, sent_ms),
             )
 
-    async def _tell(self, node: int, batches: list[Outgoing], asked: Any) -> None:
+    async def _tell(self, node: int, batches: list[Outgoing], request: Any) -> None:
         problem: ChannelError | None = None
         try:
-            await self._connections[node].channel.tell(*asked)
+            await self._connections[node].channel.tell(*request)
         except ChannelError as error:
             problem = error
         self._take(node, batches, problem)

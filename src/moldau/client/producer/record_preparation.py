@@ -108,14 +108,14 @@ def in_lists(
     return made, made_keys
 
 
-def _in_list(name: str, given: Any) -> list[Any]:
-    if isinstance(given, list):
-        return given
-    if isinstance(given, str | bytes | bytearray | memoryview) or not isinstance(given, Iterable):
+def _in_list(name: str, value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    if isinstance(value, str | bytes | bytearray | memoryview) or not isinstance(value, Iterable):
         raise ClientError(
-            f"{name} must be a list with an item per record, not {type(given).__name__}"
+            f"{name} must be a list with an item per record, not {type(value).__name__}"
         )
-    return list(given)
+    return list(value)
 
 
 def _check_number(value: Any, name: str, most: int) -> None:
@@ -125,9 +125,9 @@ def _check_number(value: Any, name: str, most: int) -> None:
         raise ClientError(f"{name}={value!r} is not a number from 0 to {most}")
 
 
-def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
+def _headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
     try:
-        pairs = [*given.items()] if isinstance(given, Mapping) else [*(given or ())]
+        pairs = [*value.items()] if isinstance(value, Mapping) else [*(value or ())]
         named = [(name, content) for name, content in pairs]
     except (TypeError, ValueError):
         raise ClientError("headers must be pairs of a str and bytes") from None
@@ -142,21 +142,21 @@ def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
     return tuple(made)
 
 
-def _partitioner(given: Any) -> Partitioner | None:
-    if given is None:
+def _partitioner(value: Any) -> Partitioner | None:
+    if value is None:
         return None
-    if isinstance(given, str):
-        name = JAVA_NAMES.get(given, given)
+    if isinstance(value, str):
+        name = JAVA_NAMES.get(value, value)
         if name not in PARTITIONER_NAMES:
             known = ", ".join(PARTITIONER_NAMES)
             raise ConfigError(
-                f"partitioner.class={given}: known are {known}; or give a function"
-                f"{did_you_mean(given, PARTITIONER_NAMES)}"
+                f"partitioner.class={value}: known are {known}; or give a function"
+                f"{did_you_mean(value, PARTITIONER_NAMES)}"
             )
         return named_partitioner(name, random.random)
-    if isinstance(given, type):
-        given = given()
-    if not callable(given):
+    if isinstance(value, type):
+        value = value()
+    if not callable(value):
         raise ConfigError("partitioner.class must be a name or a function")
-    made: Partitioner = given
+    made: Partitioner = value
     return made

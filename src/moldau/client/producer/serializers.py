@@ -114,23 +114,23 @@ _NAMED: dict[str, Callable[[str], Serializer]] = {
 }
 
 
-def serializer_of(given: Any, setting: str) -> Serializer | None:
+def serializer_of(choice: Any, setting: str) -> Serializer | None:
     """The serializer for a name, or for a function of a value or of topic and value. None if only
     bytes are taken.
     """
-    if given is None:
+    if choice is None:
         return None
-    if isinstance(given, str):
-        name = given.removeprefix(_JAVA)
+    if isinstance(choice, str):
+        name = choice.removeprefix(_JAVA)
         if name not in _NAMED:
             raise ConfigError(
-                f"{setting}={given}: known are bytes, str, json, any function, and the serializers "
-                f"of moldau.schemas{did_you_mean(given, _NAMED)}"
+                f"{setting}={choice}: known are bytes, str, json, any function, and the "
+                f"serializers of moldau.schemas{did_you_mean(choice, _NAMED)}"
             )
         return None if _NAMED[name] is as_bytes else _NAMED[name](setting)
-    if not callable(given):
+    if not callable(choice):
         raise ConfigError(f"{setting} must be a name or a function")
-    return _checked(given, setting)
+    return _checked(choice, setting)
 
 
 def _checked(function: Callable[..., Any], setting: str) -> Serializer:

@@ -34,8 +34,8 @@ def table_batches(
             yield from _encoded(engine, topic, (number, source_columns(rows, now_ms)), now_ms)
 
 
-def _chunks(given: Any) -> list[Any]:
-    table = _arrow_table(given)
+def _chunks(source: Any) -> list[Any]:
+    table = _arrow_table(source)
     names = table.schema.names
     # Other columns are ignored, even with repeated names.
     _refuse_repeated([name for name in names if name in COLUMNS])
@@ -88,19 +88,19 @@ def _type_without_views(pa: Any, kind: Any) -> Any:
     return pa.binary() if pa.types.is_binary_view(kind) else kind
 
 
-def _arrow_table(given: Any) -> Any:
+def _arrow_table(source: Any) -> Any:
     """An Arrow table from one of Arrow's own types, a data frame of pandas, or an object with
     Arrow's stream interface (Polars, DuckDB, a `RecordBatchReader`). Their packages are not
     imported here.
     """
-    if hasattr(given, "num_rows") and hasattr(given, "schema"):
-        return given
-    is_pandas = type(given).__module__.partition(".")[0] == "pandas" and hasattr(given, "columns")
+    if hasattr(source, "num_rows") and hasattr(source, "schema"):
+        return source
+    is_pandas = type(source).__module__.partition(".")[0] == "pandas" and hasattr(source, "columns")
     # A Series of Polars has it too, but also a dtype.
-    is_stream = hasattr(given, "__arrow_c_stream__") and not hasattr(given, "dtype")
+    is_stream = hasattr(source, "__arrow_c_stream__") and not hasattr(source, "dtype")
     if not is_pandas and not is_stream:
-        kind = type(given).__name__
-        if hasattr(given, "collect"):
+        kind = type(source).__name__
+        if hasattr(source, "collect"):
             raise ClientError(f"a {kind} has no rows yet: call .collect() first")
         raise ClientError(
             f"a {kind} is not a table; give a pyarrow table or a pandas or Polars data frame; "
@@ -109,16 +109,18 @@ def _arrow_table(given: Any) -> Any:
     pa = imported_pyarrow()
     if is_pandas:
         # Arrow refuses frames with repeated names.
-        _refuse_repeated(given.columns)
+        _refuse_repeated(source.columns)
     try:
         if not is_pandas:
-            return pa.table(given)
+            return pa.table(source)
         # An index with the name of a column is used: frame.set_index("key").
-        is_column = any(str(name).lower() in COLUMNS for name in given.index.names)
-        return pa.Table.from_pandas(given, preserve_index=is_column)
+        is_column = any(str(name).lower() in COLUMNS for name in source.index.names)
+        return pa.Table.from_pandas(source, preserve_index=is_column)
     except pa.ArrowException as error:
         reason = " ".join(str(one) for one in error.args)
-        raise ClientError(f"the rows of this {type(given).__name__} do not fit: {reason}") from None
+        raise ClientError(
+            f"the rows of this {type(source).__name__} do not fit: {reason}"
+        ) from None
 
 
 def _encoded(
@@ -178,12 +180,12 @@ def partition_numbers(rows: Any, topic: Topic, *, hashes_keys: bool) -> Any:
     hashed = _hashed(rows, len(topic.partitions)) if "key" in names and hashes_keys else None
     if "partition" not in names:
         return hashed
-    given = _partition_column(topic, rows.column("partition"))
+    numbers = _partition_column(topic, rows.column("partition"))
     if hashed is None:
-        return given
+        return numbers
     import pyarrow.compute as pc
 
-    return pc.if_else(pc.less(given, 0), hashed, given)
+    return pc.if_else(pc.less(numbers, 0), hashed, numbers)
 
 
 def _partition_column(topic: Topic, column: Any) -> Any:
