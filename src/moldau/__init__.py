@@ -1,5 +1,5 @@
-"""Moldau: Apache Kafka's system in Python. Importing this package loads nothing heavy: the clients
-come when they are first named.
+"""Moldau: Apache Kafka's system in Python, with blocking clients. Importing this package is cheap:
+a client is loaded when it is first used.
 """
 
 from typing import TYPE_CHECKING, Any

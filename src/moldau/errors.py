@@ -1,5 +1,5 @@
-"""Everything that Moldau raises on purpose. `KafkaError` is what a broker answered, with its code;
-`ClientError` is what went wrong on this side. Each text is one line that says what to do.
+"""The errors that Moldau raises. `KafkaError` is an error that a broker reported, with its code;
+`ClientError` is an error on this side. Each text is one line that says what to do.
 """
 
 from moldau.client.consumer.errors import (

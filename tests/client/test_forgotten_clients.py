@@ -42,7 +42,7 @@ def test_a_dropped_client_warns_and_ends_its_thread(node: ThreadBroker, use: str
     wait_for(lambda: threads_named(f"moldau-{use}") <= before, "its thread to end")
 
 
-def test_what_a_dropped_producer_took_is_sent(node: ThreadBroker) -> None:
+def test_a_dropped_producer_still_sends_its_records(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
 
     def drop() -> None:

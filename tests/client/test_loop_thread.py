@@ -34,7 +34,7 @@ def test_results_and_errors_come_back(thread: LoopThread) -> None:
     thread.close()
 
 
-def test_an_error_of_the_work_that_is_a_timeout_is_not_ours(thread: LoopThread) -> None:
+def test_a_timeout_error_of_the_work_is_passed_on(thread: LoopThread) -> None:
     async def fail() -> None:
         raise TimeoutError("of the work")
 
@@ -43,7 +43,7 @@ def test_an_error_of_the_work_that_is_a_timeout_is_not_ours(thread: LoopThread) 
     thread.close()
 
 
-def test_many_threads_use_it_at_a_time(thread: LoopThread) -> None:
+def test_many_threads_use_it_at_once(thread: LoopThread) -> None:
     found: list[int] = []
     users = [
         threading.Thread(target=lambda n=n: found.append(thread.run(double(n)))) for n in range(20)
@@ -56,7 +56,7 @@ def test_many_threads_use_it_at_a_time(thread: LoopThread) -> None:
     assert sorted(found) == [2 * number for number in range(20)]
 
 
-def test_what_takes_too_long_is_cancelled(thread: LoopThread) -> None:
+def test_work_that_takes_too_long_is_cancelled(thread: LoopThread) -> None:
     ended = threading.Event()
 
     async def wait() -> None:
@@ -143,7 +143,7 @@ print("the parent still works")
     thread.close()
 
 
-def test_a_program_ends_though_nothing_was_closed() -> None:
+def test_a_program_ends_with_clients_still_open() -> None:
     program = """
 import asyncio
 from moldau.client.loop_thread import LoopThread

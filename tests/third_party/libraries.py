@@ -1,4 +1,4 @@
-"""What the suites ask of a client library: the same small surface over each of the three.
+"""The client libraries of the suites: the same small interface over each of the three.
 
 A facade adds nothing but names: each call is one call of its library.
 """

@@ -75,7 +75,7 @@ def test_members_share_a_topic_and_share_it_again_when_one_comes_or_goes(
         wait_until_shared(first, {wide: PARTITIONS})
         last = fill(library, address, wide, 60, "again")
         first[0].wait_for(lambda: last <= set(seen(first)), "records after the other left")
-        # What was committed did not come twice.
+        # Committed records did not come twice.
         assert len(seen(both)) == len(values) + len(more) + len(last)
 
 

@@ -128,9 +128,7 @@ def test_a_request_that_only_validates_changes_nothing(admin: Any, topic: str) -
     ],
     ids=lambda value: value if isinstance(value, str) else value.topic[:20],
 )
-def test_a_topic_that_cannot_be_is_refused_with_its_reason(
-    admin: Any, new: Any, error: str
-) -> None:
+def test_an_impossible_topic_is_refused_with_the_reason(admin: Any, new: Any, error: str) -> None:
     assert refused(admin.create_topics([new])) == error
 
 
@@ -356,7 +354,7 @@ def test_groups_are_listed_and_described_and_deleted(admin: Any, address: str, t
     assert group not in {each.group_id for each in listed.valid}
 
 
-def test_a_live_groups_offsets_are_not_altered_from_outside(
+def test_offsets_of_a_group_with_members_are_not_altered_by_an_admin(
     admin: Any, address: str, topic: str
 ) -> None:
     group = fresh_name("group")

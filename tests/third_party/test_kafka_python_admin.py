@@ -99,7 +99,7 @@ def test_a_topic_is_created_described_grown_and_deleted(admin: Any) -> None:
         ("none", {"num_partitions": 0}, InvalidPartitionsError),
     ],
 )
-def test_a_topic_that_cannot_be_is_refused(
+def test_an_impossible_topic_is_refused(
     admin: Any, name: str, wanted: dict[str, int], error: type[Exception]
 ) -> None:
     with pytest.raises(error):

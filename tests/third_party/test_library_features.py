@@ -111,7 +111,7 @@ def test_confluent_follows_topics_by_their_names(
     assert poll_values(consumer, 1) == [b"2"]
 
 
-def test_confluent_hears_of_the_end_of_a_partition(
+def test_confluent_reports_the_end_of_a_partition(
     confluent: Callable[..., Any], filled: str
 ) -> None:
     consumer = confluent("no-group", enable_partition_eof=True)

@@ -188,7 +188,7 @@ def test_a_topic_is_created_when_a_record_is_sent_to_it(address: str, library: L
     assert [one.value for one in read_topic(library, address, topic, 1)] == [b"first"]
 
 
-def test_a_consumer_that_waits_gets_records_as_they_come(
+def test_a_waiting_consumer_gets_records_as_they_arrive(
     address: str, topic: str, library: Library
 ) -> None:
     with opened(library, address, ConsumerOptions()) as consumer:

@@ -174,7 +174,7 @@ def test_the_older_of_two_producers_with_one_id_is_fenced(
     assert view.values() == [b"heir"]
 
 
-def test_what_a_zombie_sends_is_refused(
+def test_records_of_a_fenced_producer_are_refused(
     library: Library, topic: str, begin: Begin, view: View
 ) -> None:
     name = fresh_name("transactional")
@@ -206,7 +206,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(
     assert view.values() == [b"heir"]
 
 
-def test_a_transaction_with_a_refused_record_is_aborted_and_made_again(
+def test_a_transaction_with_a_refused_record_is_aborted_and_repeated(
     address: str, library: Library, begin: Begin
 ) -> None:
     """By another producer: after a refusal each of the libraries loses count on the partition."""

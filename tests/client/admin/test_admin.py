@@ -16,7 +16,7 @@ def bootstrap(node: ThreadBroker) -> str:
     return node.bootstrap
 
 
-def test_errors_that_pass_are_not_seen(node: ThreadBroker) -> None:
+def test_errors_that_pass_are_not_raised(node: ThreadBroker) -> None:
     with moldau.Admin(node.bootstrap, retry_backoff_ms=1) as admin:
         node.fail_next("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", times=3)
         assert admin.list_group_offsets(["some-group"]) == {"some-group": {}}
@@ -25,7 +25,7 @@ def test_errors_that_pass_are_not_seen(node: ThreadBroker) -> None:
             assert admin.describe_cluster().brokers
 
 
-async def test_a_closed_client_says_so(node: ThreadBroker) -> None:
+async def test_a_closed_client_raises_closed_error(node: ThreadBroker) -> None:
     admin = moldau.Admin(node.bootstrap)
     admin.close()
     admin.close()

@@ -60,7 +60,7 @@ async def test_a_missing_partition_is_named_in_the_error(node: ThreadBroker) -> 
             await cluster.leader(TopicPartition(name, 3))
 
 
-async def test_errors_that_pass_are_tried_again(node: ThreadBroker) -> None:
+async def test_errors_that_pass_are_retried(node: ThreadBroker) -> None:
     name = fresh_topic(node, 2)
     node.fail_next("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", times=3)
     node.fail_next("ListOffsets", "NOT_LEADER_OR_FOLLOWER", times=3)
@@ -71,7 +71,7 @@ async def test_errors_that_pass_are_tried_again(node: ThreadBroker) -> None:
         assert coordinator in await cluster.brokers()
 
 
-async def test_patience_ends(node: ThreadBroker) -> None:
+async def test_retries_end_with_the_timeout(node: ThreadBroker) -> None:
     node.fail_next("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", times=10_000)
     settings = {"default_api_timeout_ms": "50", "retry_backoff_ms": "1"}
     async with cluster_of(node, **settings) as cluster:
@@ -87,7 +87,7 @@ async def test_an_error_that_will_not_pass_is_raised_at_once(node: ThreadBroker)
             await cluster.with_patience(lambda: cluster.coordinator("some-group"))
 
 
-async def test_dropped_connections_are_opened_again(node: ThreadBroker) -> None:
+async def test_dropped_connections_are_reopened(node: ThreadBroker) -> None:
     name = fresh_topic(node)
     async with cluster_of(node, retry_backoff_ms="1") as cluster:
         wanted = {TopicPartition(name, 0): int(LATEST)}
@@ -97,7 +97,7 @@ async def test_dropped_connections_are_opened_again(node: ThreadBroker) -> None:
             assert (await list_offsets(cluster, wanted))[TopicPartition(name, 0)].offset == 0
 
 
-async def test_questions_to_one_node_share_a_connection(node: ThreadBroker) -> None:
+async def test_requests_to_one_node_share_a_connection(node: ThreadBroker) -> None:
     async with cluster_of(node) as cluster:
         (node_id,) = await cluster.brokers()
         found = await asyncio.gather(*(cluster.connection(node_id) for _ in range(10)))

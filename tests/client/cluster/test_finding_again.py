@@ -55,7 +55,7 @@ async def cluster_at(address: object, **properties: str) -> AsyncIterator[Cluste
         yield cluster
 
 
-async def test_the_beginning_is_where_it_goes_back_to() -> None:
+async def test_rebootstrapping_uses_the_bootstrap_servers() -> None:
     nowhere = Address("127.0.0.1", 1)
     signpost = Signpost(nowhere)
     async with (
@@ -68,7 +68,7 @@ async def test_the_beginning_is_where_it_goes_back_to() -> None:
         assert (await cluster.brokers())[1].address == address
 
 
-async def test_a_client_that_must_not_begin_again_does_not() -> None:
+async def test_a_client_that_must_not_rebootstrap_does_not() -> None:
     signpost = Signpost(Address("127.0.0.1", 1))
     async with (
         strange_server(signpost) as address,
@@ -81,7 +81,7 @@ async def test_a_client_that_must_not_begin_again_does_not() -> None:
         assert signpost.requests == 1
 
 
-async def test_a_broker_can_send_a_client_back_to_the_beginning() -> None:
+async def test_a_broker_can_make_a_client_rebootstrap() -> None:
     sender = Signpost(error=ErrorCode.REBOOTSTRAP_REQUIRED)
     async with strange_server(sender) as other:
         signpost = Signpost(other)
@@ -105,7 +105,7 @@ async def test_a_failing_broker_is_retried_with_growing_pauses() -> None:
         assert cluster.clock.mono_ms() - begun_ms >= 0.8 * (40 + 80 + 160)
 
 
-async def test_patience_bounds_what_never_answers() -> None:
+async def test_a_call_without_a_response_ends_with_its_timeout() -> None:
     async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -114,7 +114,7 @@ async def test_patience_bounds_what_never_answers() -> None:
             await cluster.with_patience(cluster.brokers, patience_ms=50)
 
 
-async def test_an_idle_connection_is_closed_and_opened_again(node: ThreadBroker) -> None:
+async def test_an_idle_connection_is_closed_and_reopened(node: ThreadBroker) -> None:
     clock = ShiftedClock()
     settings = client_settings(node.bootstrap, {"connections.max.idle.ms": "60000"})
     async with Cluster(settings, clock) as cluster:

@@ -18,7 +18,7 @@ def consumer_of(node: ThreadBroker, **settings: Any) -> Consumer:
     return Consumer(node.bootstrap, **(chosen | settings))
 
 
-async def test_records_come_one_by_one(node: ThreadBroker) -> None:
+async def test_records_are_iterated_singly(node: ThreadBroker) -> None:
     topic = fresh_topic(node, 2)
     produce(node.bootstrap, topic, [b"%d" % i for i in range(200)])
     found = []
@@ -30,7 +30,7 @@ async def test_records_come_one_by_one(node: ThreadBroker) -> None:
                 break
         await consumer.commit()
         committed = await consumer.committed(consumer.assignment())
-        # The last one was not done with when the loop ended.
+        # The last record was not processed when the loop ended.
         assert sum(at.offset for at in committed.values() if at) == 199
     assert sorted(found) == list(range(200))
 

@@ -57,7 +57,7 @@ def test_a_seek_while_all_is_paused_drops_what_was_fetched(node: ThreadBroker) -
         assert [one.offset for one in read(consumer, 100)] == list(range(100))
 
 
-def test_a_topic_that_was_made_again_is_read_on(tmp_path: Path) -> None:
+def test_a_recreated_topic_is_read(tmp_path: Path) -> None:
     with broker(directory=tmp_path) as running:
         assert isinstance(running, ThreadBroker)
         running.create_topic("again", 1)
@@ -100,7 +100,7 @@ class Spoilt:
         raise ValueError("committed")
 
 
-def test_interceptors_that_fail_cost_no_record(node: ThreadBroker) -> None:
+def test_failing_interceptors_lose_no_record(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"a", b"b"], 0)
     with consumer_of(node, interceptor_classes=[Spoilt]) as consumer:
@@ -112,7 +112,7 @@ def test_interceptors_that_fail_cost_no_record(node: ThreadBroker) -> None:
         )
 
 
-def test_a_listener_that_fails_does_not_keep_a_place_in_the_group(node: ThreadBroker) -> None:
+def test_an_error_in_a_listener_does_not_block_the_group(node: ThreadBroker) -> None:
     topic, group = fresh_topic(node), fresh_name("group")
     produce(node.bootstrap, topic, [b"a"], 0)
     consumer = consumer_of(node, group_id=group)
@@ -199,7 +199,7 @@ def test_an_interrupted_poll_leaves_no_tasks(node: ThreadBroker) -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_a_topic_that_cannot_be_seen_while_it_is_shared_out_is_shared_out_soon(
+def test_a_topic_without_metadata_during_an_assignment_is_assigned_soon_after(
     node: ThreadBroker,
 ) -> None:
     topic = fresh_topic(node)
@@ -225,7 +225,7 @@ def test_a_topic_that_cannot_be_seen_while_it_is_shared_out_is_shared_out_soon(
         assert values(read(consumer, 1)) == [b"b"]
 
 
-def test_the_leader_sees_what_becomes_of_topics_of_others(node: ThreadBroker) -> None:
+def test_the_leader_watches_the_topics_of_other_members(node: ThreadBroker) -> None:
     own, others, group = fresh_topic(node), fresh_topic(node), fresh_name("group")
     settings = {"group_id": group, "metadata_max_age_ms": 100, "heartbeat_interval_ms": 50}
     with consumer_of(node, **settings) as leader, consumer_of(node, **settings) as other:

@@ -56,7 +56,7 @@ def consumer(node: ThreadBroker) -> Iterator[Consumer]:
         ("Metadata", "LEADER_NOT_AVAILABLE"),
     ],
 )
-def test_errors_that_pass_are_tried_again(
+def test_errors_that_pass_are_retried(
     node: ThreadBroker, consumer: Consumer, api: str, error: str
 ) -> None:
     topic = fresh_topic(node)
@@ -88,7 +88,7 @@ def test_permanent_errors_are_raised_and_reading_continues(
         "UNKNOWN_MEMBER_ID",
     ],
 )
-def test_heartbeats_that_are_refused_lead_back_into_the_group(
+def test_a_refused_heartbeat_makes_the_member_rejoin(
     node: ThreadBroker, consumer: Consumer, error: str
 ) -> None:
     topic = fresh_topic(node)
@@ -102,7 +102,7 @@ def test_heartbeats_that_are_refused_lead_back_into_the_group(
 
 
 @pytest.mark.parametrize("error", ["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"])
-def test_commits_are_tried_again(node: ThreadBroker, consumer: Consumer, error: str) -> None:
+def test_commits_are_retried(node: ThreadBroker, consumer: Consumer, error: str) -> None:
     topic = fresh_topic(node)
     consumer.subscribe(topic)
     poll_until(lambda: bool(consumer.assignment()), consumer)
@@ -148,7 +148,7 @@ def test_a_broker_that_does_not_answer_is_given_up(node: ThreadBroker) -> None:
         assert values(read(consumer, 1, patience_s=20)) == [b"a"]
 
 
-def test_a_broker_that_is_killed_and_comes_back_is_read_on(tmp_path: Path) -> None:
+def test_reading_resumes_after_a_broker_is_killed_and_restarted(tmp_path: Path) -> None:
     settings = {"group.initial.rebalance.delay.ms": "0", "moldau.flush.policy": "group"}
     with broker(settings, directory=tmp_path, process=True) as node:
         assert isinstance(node, ProcessBroker)
@@ -181,7 +181,7 @@ def test_an_unreachable_cluster_is_an_error(node: ThreadBroker) -> None:
             consumer.poll(30)
 
 
-def test_answers_cut_in_the_middle_lose_and_double_nothing() -> None:
+def test_responses_cut_in_the_middle_neither_lose_nor_duplicate_records() -> None:
     written = [b"%d" % i for i in range(5000)]
     with LossyProxy() as proxy, proxy.broker() as node:
         topic = fresh_name()
@@ -196,7 +196,7 @@ def test_answers_cut_in_the_middle_lose_and_double_nothing() -> None:
             assert consumer.metrics()["fetches_failed"] >= 5
 
 
-def test_a_commit_whose_answer_was_lost_is_made_again() -> None:
+def test_a_commit_whose_response_was_lost_is_retried() -> None:
     with LossyProxy() as proxy, proxy.broker() as node:
         topic = fresh_name()
         node.create_topic(topic, 1)
@@ -303,7 +303,7 @@ def test_the_asyncio_consumer_leaves_no_tasks_or_sockets(node: ThreadBroker) -> 
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(disturbed())
-    # Those of the broker end when it notices.
+    # The broker closes its sockets when it notices.
     poll_until(lambda: node.drop_connections() == 0)
 
 
@@ -330,7 +330,7 @@ def test_a_closed_consumer_leaves_no_tasks_or_sockets(node: ThreadBroker) -> Non
         ("FindCoordinator", "COORDINATOR_NOT_AVAILABLE"),
     ],
 )
-def test_trouble_that_outlasts_every_patience_does_not_end_a_loop_of_polls(
+def test_errors_longer_than_any_timeout_do_not_end_a_loop_of_polls(
     node: ThreadBroker, api: str, error: str
 ) -> None:
     """As with Kafka's own consumer: what may pass is not the user's to deal with."""

@@ -184,7 +184,7 @@ def test_groups_are_shared_with_confluent_kafka(
     assert sorted(map(int, found)) == list(range(300))
 
 
-def test_a_pattern_follows_topics_that_come(node: ThreadBroker) -> None:
+def test_a_pattern_includes_later_topics(node: ThreadBroker) -> None:
     prefix = fresh_name("pattern")
     node.create_topic(f"{prefix}-a", 1)
     with members(node, 1, metadata_max_age_ms=200) as (one,):
@@ -224,7 +224,7 @@ def test_a_subscription_can_change(node: ThreadBroker) -> None:
         assert (one.assignment(), one.subscription()) == (set(), set())
 
 
-def test_an_own_assignor_shares_out(node: ThreadBroker) -> None:
+def test_a_custom_assignor_is_used(node: ThreadBroker) -> None:
     class EverythingToTheFirst:
         name = "first"
         protocols = (RebalanceProtocol.EAGER,)
@@ -244,7 +244,7 @@ def test_an_own_assignor_shares_out(node: ThreadBroker) -> None:
         poll_until(lambda: sizes(one, two) == [0, 4], one, two)
 
 
-# Being there.
+# Heartbeats and polls.
 
 
 def test_a_member_stays_while_its_user_is_busy(node: ThreadBroker) -> None:
@@ -289,7 +289,9 @@ def test_a_member_that_polls_too_late_loses_its_partitions_and_rejoins(node: Thr
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_what_the_group_took_away_is_lost_not_revoked(node: ThreadBroker, assignor: str) -> None:
+def test_partitions_of_a_removed_member_are_lost_not_revoked(
+    node: ThreadBroker, assignor: str
+) -> None:
     topic = fresh_topic(node)
     mine = {TopicPartition(topic, 0)}
     diary = Diary()
@@ -370,7 +372,7 @@ def test_commits_hold_offsets_and_metadata(node: ThreadBroker) -> None:
         assert one.committed([place])[place] == OffsetAndMetadata(9)
 
 
-def test_positions_are_committed_by_themselves(node: ThreadBroker) -> None:
+def test_positions_are_committed_automatically(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"%d" % i for i in range(10)], 0)
     place = TopicPartition(topic, 0)
@@ -418,7 +420,7 @@ def test_a_listener_may_use_its_consumer(node: ThreadBroker) -> None:
             assert found.offset == 5
 
 
-def test_what_a_listener_raises_comes_out_of_poll(node: ThreadBroker) -> None:
+def test_poll_raises_the_error_of_a_listener(node: ThreadBroker) -> None:
     class Listener:
         def on_partitions_assigned(self, _partitions: object) -> None:
             raise RuntimeError("no thanks")

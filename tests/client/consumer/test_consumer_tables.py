@@ -64,7 +64,7 @@ def test_tables_of_every_codec(node: ThreadBroker, codec: str) -> None:
     assert (second["key"], second["value"], second["headers"]) == (None, None, None)
 
 
-def test_tables_leave_out_what_was_aborted(node: ThreadBroker) -> None:
+def test_tables_omit_aborted_records(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     settings = {"bootstrap.servers": node.bootstrap, "transactional.id": fresh_name("tx")}
     producer = ConfluentProducer(settings)
@@ -110,7 +110,7 @@ def test_a_table_may_be_bounded(node: ThreadBroker) -> None:
         assert offsets == {0: list(range(300)), 1: list(range(300))}
 
 
-def test_what_compressed_well_comes_in_tables_of_bounded_size(node: ThreadBroker) -> None:
+def test_highly_compressed_records_come_in_tables_of_bounded_size(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     sent = [bytes([number]) * 500_000 for number in range(40)]
     settings = {"bootstrap.servers": node.bootstrap, "compression.type": "zstd"}

@@ -73,7 +73,7 @@ def test_a_table_is_sent(node: ThreadBroker) -> None:
     assert values_of(node, topic) == numbered(3_000)
 
 
-def test_errors_come_out_of_the_await(node: ThreadBroker) -> None:
+def test_awaiting_raises_the_error(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
 
     async def work() -> None:

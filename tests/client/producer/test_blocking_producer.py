@@ -24,7 +24,7 @@ from moldau.errors import (
 from moldau.testing import ThreadBroker
 
 
-def test_a_delivery_says_where_its_record_is(node: ThreadBroker) -> None:
+def test_a_delivery_has_the_offset_of_its_record(node: ThreadBroker) -> None:
     topic = fresh_topic(node, 3)
     with producer_of(node) as producer:
         first = producer.send(topic, b"a", b"key", partition=2, timestamp=1234)
@@ -38,7 +38,7 @@ def test_a_delivery_says_where_its_record_is(node: ThreadBroker) -> None:
     assert two.headers == (("h", b"1"), ("n", None))
 
 
-def test_closing_sends_everything_that_was_taken(node: ThreadBroker) -> None:
+def test_closing_sends_all_unsent_records(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     values = numbered(5_000)
     producer = producer_of(node, linger_ms=10_000)
@@ -378,7 +378,7 @@ def test_new_partitions_are_found(node: ThreadBroker) -> None:
         assert producer.partitions_for(topic) == [0, 1, 2]
 
 
-def test_a_partition_that_is_not_there_is_refused_at_once(node: ThreadBroker) -> None:
+def test_a_missing_partition_is_refused_at_once(node: ThreadBroker) -> None:
     """Not when max.block.ms is over, which would be in 24 days."""
     import pyarrow as pa
 

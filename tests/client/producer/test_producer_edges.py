@@ -64,7 +64,7 @@ def test_without_answers_order_is_kept(node: ThreadBroker) -> None:
     assert values_of(node, topic) == numbered(2_000)
 
 
-def test_what_waits_for_its_turn_is_written_though_its_client_has_left(
+def test_a_queued_batch_is_written_after_its_client_disconnected(
     running_broker: ThreadBroker,
 ) -> None:
     topic = fresh_topic(running_broker)
@@ -78,7 +78,7 @@ def test_what_waits_for_its_turn_is_written_though_its_client_has_left(
     wait_for(lambda: len(values_of(running_broker, topic)) == 15_000, "all records")
 
 
-def test_what_a_thread_looks_at_is_written_though_its_client_has_left(
+def test_a_batch_in_use_by_a_thread_is_written_after_its_client_disconnected(
     running_broker: ThreadBroker,
 ) -> None:
     """A compressed batch of this size is not checked in the event loop."""
@@ -147,7 +147,7 @@ def test_headers_count_for_the_size_of_a_record(node: ThreadBroker) -> None:
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_batch_that_memory_has_no_room_for_is_refused() -> None:
+def test_a_batch_larger_than_the_buffer_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"is more than buffer\.memory=1000"):
         Producer("127.0.0.1:1", batch_size=2_000, buffer_memory=1_000)
 

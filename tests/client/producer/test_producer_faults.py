@@ -51,7 +51,9 @@ PASSING = [
 
 
 @pytest.mark.parametrize("error", PASSING)
-def test_errors_that_pass_change_neither_order_nor_number(node: ThreadBroker, error: str) -> None:
+def test_errors_that_pass_neither_reorder_nor_duplicate_records(
+    node: ThreadBroker, error: str
+) -> None:
     topic = fresh_topic(node)
     values = numbered(400)
     with producer_of(node, **SMALL, **QUICK) as producer:
@@ -67,7 +69,7 @@ def test_errors_that_pass_change_neither_order_nor_number(node: ThreadBroker, er
     assert values_of(node, topic) == [b"first", *values]
 
 
-def test_five_requests_are_under_way_and_a_failed_one_keeps_its_place(node: ThreadBroker) -> None:
+def test_five_requests_are_in_flight_and_a_failed_one_keeps_its_order(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     with producer_of(node, batch_size=0, linger_ms=0, **QUICK) as producer:
         producer.send(topic, b"first").result(PATIENCE_S)
@@ -90,11 +92,11 @@ def test_cut_connections_neither_lose_nor_duplicate_records(
     with make_producer(node, **SMALL, **QUICK) as producer:
         deliveries = []
         cut = 0
-        # So that some are under way when the connection is cut.
+        # So that some requests are in flight when the connection is cut.
         node.delay("Produce", 2, 100)
         for start in range(0, 6_000, 150):
             if start == 5_850:
-                # These certainly are.
+                # These certainly are in flight.
                 producer.flush(PATIENCE_S)
                 node.clear_faults()
                 node.delay("Produce", PATIENCE_S * 1000, 1)
@@ -389,14 +391,14 @@ def test_a_silent_broker_is_waited_for_until_the_timeouts(make_producer: Produce
         with make_producer(node) as producer:
             producer.send("t", b"after").result(PATIENCE_S)
         found = values_of(node, "t")
-    # Whether it has what was given up is not known; nothing is there twice.
+    # Abandoned records may or may not be there, but none twice.
     assert found[0] == b"before"
     assert found[-1] == b"after"
     assert len(found) == len(set(found))
 
 
 @pytest.mark.slow
-def test_a_killed_broker_loses_and_doubles_nothing_that_was_acknowledged(
+def test_a_killed_broker_neither_loses_nor_duplicates_acknowledged_records(
     tmp_path: Path, make_producer: ProducerMaker
 ) -> None:
     with broker({"moldau.flush.policy": "group"}, directory=tmp_path, process=True) as node:

@@ -175,7 +175,7 @@ def test_wrong_schemas_and_values_are_errors(
         ("google.protobuf.message", lambda registry: ProtobufSerializer(registry, dict)),
     ],
 )
-def test_a_missing_extra_is_named(
+def test_a_missing_extra_is_named_in_the_error(
     registry: SchemaRegistry, module: str, make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)

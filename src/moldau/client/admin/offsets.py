@@ -112,7 +112,11 @@ async def _ask_leaders(
 
     async def ask_for_the_others() -> None:
         passing.clear()
-        left = [one for one in partitions if one not in done and one not in missing]
+        left = [
+            partition
+            for partition in partitions
+            if partition not in done and partition not in missing
+        ]
         for node_id, led in (await cluster.by_leader(left)).items():
             for partition, (number, result) in (await ask(node_id, led)).items():
                 error = KafkaError(error_code(number), str(partition))

@@ -141,8 +141,8 @@ def _show(context: "ssl.SSLContext", config: "ClientConfig") -> None:
         parts = [_pem(name, config.ssl_keystore_location)]
     elif config.ssl_certificate_location is not None or config.ssl_key_location is not None:
         name = "ssl.certificate.location and ssl.key.location"
-        places = [config.ssl_certificate_location, config.ssl_key_location]
-        parts = [None if place is None else _pem(name, place) for place in places]
+        paths = [config.ssl_certificate_location, config.ssl_key_location]
+        parts = [None if path is None else _pem(name, path) for path in paths]
     else:
         return
     if None in parts:
@@ -167,17 +167,17 @@ def _check_type(name: str, kind: str) -> None:
         raise ConfigError(f"{name}={kind}: only PEM is supported; `openssl pkcs12 -nodes` makes it")
 
 
-def _pem(name: str, place: str) -> str:
+def _pem(name: str, path: str) -> str:
     from pathlib import Path
 
     try:
-        content = Path(place).read_bytes()
+        content = Path(path).read_bytes()
     except OSError as error:
-        raise ConfigError(f"{name}={place}: {error.strerror}") from None
+        raise ConfigError(f"{name}={path}: {error.strerror}") from None
     text = content.decode("utf-8", "replace")
     if _PEM not in text:
         raise ConfigError(
-            f"{name}={place} is not a PEM file; `openssl pkcs12 -nodes` makes one of PKCS12, "
+            f"{name}={path} is not a PEM file; `openssl pkcs12 -nodes` makes one of PKCS12, "
             "`keytool -importkeystore` makes PKCS12 of JKS"
         )
     return text

@@ -254,15 +254,15 @@ class ProducerEngine:
         """Handles a response; None with acks=0, when there is none."""
         self._in_flight[node] -= 1
         if answer is None:
-            answers = [PartitionAnswer(one, ErrorCode.NONE) for one in batches]
+            answers = [PartitionAnswer(outgoing, ErrorCode.NONE) for outgoing in batches]
         elif isinstance(answer, ProduceResponse):
             answers = read_answer(batches, answer, self.cluster.known.name_of)
         else:
             is_lost = isinstance(answer, ChannelError)
             code = ErrorCode.NETWORK_EXCEPTION if is_lost else ErrorCode.UNSUPPORTED_VERSION
-            answers = [PartitionAnswer(one, code, detail=str(answer)) for one in batches]
-        for one in answers:
-            self._take_answer(one, answer)
+            answers = [PartitionAnswer(outgoing, code, detail=str(answer)) for outgoing in batches]
+        for partition_answer in answers:
+            self._take_answer(partition_answer, answer)
         if self._progress:
             self._notify_progress()
         self.send_ready()
@@ -349,9 +349,9 @@ class ProducerEngine:
             expired = self.sending.expire(self._clock.mono_ms())
         timeout_ms = self.options.rules.delivery_timeout_ms
         for outgoing in expired:
-            place = f"{outgoing.batch.topic}-{outgoing.batch.partition}"
+            partition = f"{outgoing.batch.topic}-{outgoing.batch.partition}"
             why = f"; the last answer was {self.retrying}" if self.retrying else ""
-            detail = f"{place}: not delivered within delivery.timeout.ms={timeout_ms:.0f}{why}"
+            detail = f"{partition}: not delivered within delivery.timeout.ms={timeout_ms:.0f}{why}"
             self._fail(outgoing, KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail))
         self._notify_progress()
         if not self.sending.is_idle:

@@ -124,7 +124,8 @@ def endpoints_of(answer: object) -> list[Broker]:
     if not isinstance(answer, ProduceResponse):
         return []
     return [
-        Broker(one.node_id, Address(one.host, one.port), one.rack) for one in answer.node_endpoints
+        Broker(broker.node_id, Address(broker.host, broker.port), broker.rack)
+        for broker in answer.node_endpoints
     ]
 
 
@@ -135,7 +136,10 @@ def _read_row(outgoing: Outgoing, row: PartitionProduceResponse) -> PartitionAns
         row.base_offset,
         row.log_append_time_ms,
         row.error_message or "",
-        {one.batch_index: one.batch_index_error_message or "" for one in row.record_errors},
+        {
+            problem.batch_index: problem.batch_index_error_message or ""
+            for problem in row.record_errors
+        },
         row.current_leader.leader_id,
         row.current_leader.leader_epoch,
     )

@@ -82,7 +82,7 @@ def _type_without_views(pa: Any, kind: Any) -> Any:
         return pa.list_(_type_without_views(pa, kind.value_type))
     if pa.types.is_struct(kind):
         fields = [kind.field(number) for number in range(kind.num_fields)]
-        return pa.struct([(one.name, _type_without_views(pa, one.type)) for one in fields])
+        return pa.struct([(field.name, _type_without_views(pa, field.type)) for field in fields])
     if pa.types.is_string_view(kind):
         return pa.string()
     return pa.binary() if pa.types.is_binary_view(kind) else kind
@@ -117,7 +117,7 @@ def _arrow_table(source: Any) -> Any:
         is_column = any(str(name).lower() in COLUMNS for name in source.index.names)
         return pa.Table.from_pandas(source, preserve_index=is_column)
     except pa.ArrowException as error:
-        reason = " ".join(str(one) for one in error.args)
+        reason = " ".join(str(argument) for argument in error.args)
         raise ClientError(
             f"the rows of this {type(source).__name__} do not fit: {reason}"
         ) from None

@@ -16,11 +16,13 @@ NO_NODE = -1
 
 @frozen
 class OffsetAndMetadata:
-    """What is committed: the offset of the next record to read."""
+    """A committed offset: that of the next record to read."""
 
     offset: int
     metadata: str = ""
+    """A text that the user keeps with the offset."""
     leader_epoch: int = NO_EPOCH
+    """Of the last record that was read; -1 if it is unknown."""
 
 
 class PartitionState:

@@ -11,14 +11,14 @@ NO_OFFSET = -1
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is."""
+    """Where a record was written."""
 
     topic: str
     partition: int
     offset: int
-    """-1 if the broker did not say: with acks=0, or if only a repeated request was answered."""
+    """-1 if the broker did not report it: with acks=0, or after a repeated request."""
     timestamp: int
-    """Milliseconds: of the record, or of its writing if the topic is set so."""
+    """In milliseconds since 1970: of the record, or with LogAppendTime of its writing."""
 
 
 class Written:
