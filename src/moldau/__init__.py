@@ -1,5 +1,5 @@
-"""Moldau: Apache Kafka's system in Python. Importing this package is cheap: each client is loaded
-when its name is first used.
+"""Moldau: Apache Kafka's system in Python, with blocking clients. Importing this package is cheap:
+a client is loaded when it is first used.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Argument and result types of `moldau.Admin` and `moldau.aio.Admin`."""
+"""The types of arguments and results of `moldau.Admin` and `moldau.aio.Admin`."""
 
 from moldau.client.admin.cluster import DescribedBroker, DescribedCluster
 from moldau.client.admin.configs import (

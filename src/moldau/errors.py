@@ -1,6 +1,5 @@
-"""The exceptions that Moldau raises on purpose. `KafkaError` is an error response of a broker, with
-its code; `ClientError` is a failure on the client's side. Each text is one line that says what to
-do.
+"""The errors that Moldau raises. `KafkaError` is an error that a broker reported, with its code;
+`ClientError` is an error on this side. Each text is one line that says what to do.
 """
 
 from moldau.client.consumer.errors import (

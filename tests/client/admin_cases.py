@@ -68,7 +68,7 @@ def code(value: object) -> ErrorCode:
 
 @contextmanager
 def member(bootstrap: str, group_id: str, topic: str, **settings: Any) -> Iterator[Any]:
-    """Somebody else's member, with its share of the topic."""
+    """A member of another library, with its partitions of the topic."""
     config = {key.replace("_", "."): value for key, value in settings.items()}
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": group_id, "log_level": 0} | config
@@ -90,11 +90,13 @@ def write(bootstrap: str, topic: str, count: int) -> None:
             _ = producer.send(topic, b"%d" % number, partition=0)
 
 
-async def test_both_faces_say_the_same(bootstrap: str, admin: moldau.Admin, topic: str) -> None:
+async def test_the_blocking_and_the_asyncio_admin_agree(
+    bootstrap: str, admin: moldau.Admin, topic: str
+) -> None:
     async with moldau.aio.Admin(bootstrap) as other:
         assert (await other.list_topics())[topic] == admin.list_topics()[topic]
         assert await other.describe_cluster() == admin.describe_cluster()
-        assert (await other.describe_groups(["nobody"])).keys() == {"nobody"}
+        assert (await other.describe_groups(["missing"])).keys() == {"missing"}
 
 
 def test_topics_come_and_go(admin: moldau.Admin) -> None:
@@ -129,7 +131,7 @@ async def test_descriptions_come_in_pages(bootstrap: str, admin: moldau.Admin, t
     assert "cannot be the name of a topic" in str(by_two["not/a/name"])
 
 
-def test_what_would_be_is_not_done(admin: moldau.Admin, topic: str) -> None:
+def test_validate_only_changes_nothing(admin: moldau.Admin, topic: str) -> None:
     name = new_name()
     assert isinstance(admin.create_topics([name], validate_only=True)[name], CreatedTopic)
     assert admin.create_partitions({topic: 5}, validate_only=True) == {topic: None}
@@ -183,7 +185,7 @@ def test_settings_are_read_and_changed(admin: moldau.Admin, topic: str) -> None:
         (row,) = admin.describe_configs([resource], names=["retention.ms"])[resource]  # type: ignore[misc]
         return row.value
 
-    # The controller answers before the brokers have heard.
+    # The controller responds before the brokers know.
     wait_for(lambda: value() == "1234", "the new value")
     found = admin.describe_configs([resource, missing], documentation=True)
     assert code(found[missing]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -228,7 +230,7 @@ def test_committed_offsets_are_changed(admin: moldau.Admin, topic: str) -> None:
     assert code(described) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_members_are_seen_and_sent_away(bootstrap: str, admin: moldau.Admin, topic: str) -> None:
+def test_members_are_listed_and_removed(bootstrap: str, admin: moldau.Admin, topic: str) -> None:
     group_id = new_name("group")
     with member(bootstrap, group_id, topic, group_instance_id="static-1") as consumer:
         found = admin.describe_groups([group_id])[group_id]
@@ -239,8 +241,8 @@ def test_members_are_seen_and_sent_away(bootstrap: str, admin: moldau.Admin, top
         assert group_id in [group.group_id for group in admin.list_groups(states=["Stable"])]
         assert group_id not in [group.group_id for group in admin.list_groups(states=["Empty"])]
         assert code(admin.delete_groups([group_id])[group_id]) is ErrorCode.NON_EMPTY_GROUP
-        refused = admin.remove_members(group_id, [Leaver(instance_id="nobody")])
-        assert code(refused[Leaver(instance_id="nobody")]) is ErrorCode.UNKNOWN_MEMBER_ID
+        refused = admin.remove_members(group_id, [Leaver(instance_id="missing")])
+        assert code(refused[Leaver(instance_id="missing")]) is ErrorCode.UNKNOWN_MEMBER_ID
         assert admin.remove_members(group_id, reason="a test") == {
             Leaver(instance_id="static-1"): None
         }
@@ -256,8 +258,8 @@ def test_transactions_are_seen_and_fenced(bootstrap: str, admin: moldau.Admin, t
         producer.init_transactions()
         producer.begin_transaction()
         producer.send(topic, b"x", partition=0).result(30)
-        found = admin.describe_transactions([name, "nobody"])
-        assert code(found["nobody"]) is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        found = admin.describe_transactions([name, "missing"])
+        assert code(found["missing"]) is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         one = found[name]
         assert isinstance(one, Transaction)
         assert (one.state, one.partitions) == ("Ongoing", (TopicPartition(topic, 0),))
@@ -284,7 +286,7 @@ def test_the_cluster_is_described(admin: moldau.Admin, topic: str) -> None:
         assert directory.node_id == broker.node_id
         return [one.partition for one in directory.replicas]
 
-    # A broker makes its logs after it has heard of a topic.
+    # A broker creates its logs after it has learned about a topic.
     wait_for(lambda: TopicPartition(topic, 1) in replicas(), "the replica")
     moved = admin.alter_replica_log_dirs(broker.node_id, {TopicPartition(topic, 0): "/no/such"})
     assert code(moved[TopicPartition(topic, 0)]) is ErrorCode.LOG_DIR_NOT_FOUND
@@ -307,6 +309,6 @@ def test_leaders_are_elected(admin: moldau.Admin, topic: str) -> None:
     assert admin.elect_leaders(None) == {}
 
 
-def test_a_broker_that_is_there_is_not_unregistered(admin: moldau.Admin) -> None:
+def test_a_running_broker_is_not_unregistered(admin: moldau.Admin) -> None:
     with pytest.raises(KafkaError):
         admin.unregister_broker(4711)

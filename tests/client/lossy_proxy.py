@@ -1,5 +1,5 @@
-"""Stands between clients and a broker, and loses answers (the broker did what it was asked, and
-nobody hears of it) or the rest of a request.
+"""A proxy between clients and a broker that loses responses (the broker has executed the request)
+or the end of a request.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ class LossyProxy:
         self._start(self._accept)
 
     def lead_to(self, broker_port: int) -> None:
-        """Whoever connects from now on; those who are connected are cut off."""
+        """Applies to connections from now on; open ones are cut off."""
         self._broker_port = broker_port
         self._cut()
 

@@ -1,4 +1,4 @@
-"""What a producer can do with any broker, through both of its faces: Moldau here, and Apache Kafka
+"""What a producer can do with any broker, blocking and asyncio: Moldau here, and Apache Kafka
 in tests/interop. The fixture `bootstrap` says where it is; librdkafka reads what was written.
 """
 
@@ -54,7 +54,7 @@ class AwaitedDelivery:
         self._thread.call(lambda: self.delivery.add_callback(fn))
 
 
-class AioFace:
+class BlockingAioProducer:
     """`moldau.aio.Producer` in a loop of its own, called as the blocking one is."""
 
     def __init__(self, bootstrap: str, **settings: Any) -> None:
@@ -102,8 +102,8 @@ class AioFace:
 
 @pytest.fixture(params=["blocking", "aio"])
 def make(request: pytest.FixtureRequest, bootstrap: str) -> Maker:
-    face: Any = moldau.Producer if request.param == "blocking" else AioFace
-    return lambda **settings: face(bootstrap, **settings)
+    make: Any = moldau.Producer if request.param == "blocking" else BlockingAioProducer
+    return lambda **settings: make(bootstrap, **settings)
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ CODECS: list[tuple[str, dict[str, int]]] = [
 WORDS = [b" ".join(b"%d %d" % (number * 7 % 89, number) for _ in range(3)) for number in range(800)]
 
 
-def test_every_codec_is_taken(make: Maker, new_topic: Any, read: Any) -> None:
+def test_every_codec_is_accepted(make: Maker, new_topic: Any, read: Any) -> None:
     sizes: dict[str, list[float]] = {}
     topic = new_topic(len(CODECS))
     for number, (codec, level) in enumerate(CODECS):
@@ -246,7 +246,7 @@ def test_keys_go_where_librdkafka_sends_them(
         assert all(each == by_maker[0] for each in by_maker)
 
 
-def test_turns_and_functions_of_ones_own(make: Maker, new_topic: Any) -> None:
+def test_round_robin_and_custom_partitioners(make: Maker, new_topic: Any) -> None:
     topic = new_topic(3)
     with make(partitioner_class="round_robin") as producer:
         sent = [producer.send(topic, b"", b"same") for _ in range(6)]
@@ -264,7 +264,7 @@ def test_records_without_keys_reach_every_partition(make: Maker, new_topic: Any,
     assert sorted(itertools.chain(*found.values())) == numbered(2_000)
 
 
-def test_serializers_and_interceptors_are_asked(make: Maker, new_topic: Any, read: Any) -> None:
+def test_serializers_and_interceptors_are_called(make: Maker, new_topic: Any, read: Any) -> None:
     topic = new_topic()
     heard: list[tuple[int, Exception | None]] = []
 
@@ -285,7 +285,7 @@ def test_serializers_and_interceptors_are_asked(make: Maker, new_topic: Any, rea
     assert heard == [(0, None)]
 
 
-def test_callbacks_and_metrics_tell_of_every_record(make: Maker, new_topic: Any) -> None:
+def test_callbacks_and_metrics_cover_every_record(make: Maker, new_topic: Any) -> None:
     topic = new_topic()
     heard: list[int] = []
     with make() as producer:
@@ -328,7 +328,9 @@ def test_a_table_keeps_its_columns(make: Maker, new_topic: Any, read: Any) -> No
     assert [message.value() for message in found[0]] == [None]
 
 
-def test_what_is_too_large_is_split_or_refused(make: Maker, new_topic: Any, read: Any) -> None:
+def test_records_that_are_too_large_are_split_or_refused(
+    make: Maker, new_topic: Any, read: Any
+) -> None:
     topic = new_topic(max_message_bytes="3000")
     many = [value * 20 for value in numbered(200)]
     with make(batch_size=50_000, linger_ms=100) as producer:
@@ -343,7 +345,7 @@ def test_what_is_too_large_is_split_or_refused(make: Maker, new_topic: Any, read
     assert values(read(topic))[0] == [*many, *many, b"last"]
 
 
-def test_transactions_are_whole_or_not_there(
+def test_transactions_are_read_as_a_whole_or_not_at_all(
     make: Maker, new_topic: Any, read: Any, bootstrap: str
 ) -> None:
     topic, small = new_topic(2), new_topic(max_message_bytes="1000")

@@ -11,7 +11,7 @@ class RegistryServer:
     def __init__(self) -> None:
         self.schemas: list[dict[str, Any]] = []
         self.subjects: dict[str, list[int]] = {}
-        self.asked = 0
+        self.requests = 0
         registry = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -43,7 +43,7 @@ class RegistryServer:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def answer(self, path: list[str], body: dict[str, Any] | None) -> tuple[int, Any]:
-        self.asked += 1
+        self.requests += 1
         match path:
             case ["subjects", subject, "versions"] if body is not None:
                 return 200, {"id": self._register(subject, body)}

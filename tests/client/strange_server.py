@@ -1,4 +1,4 @@
-"""A server on loopback whose every connection is handled by a given coroutine function: for peers
+"""A server on loopback that handles each connection with a coroutine function: for peers
 that do not behave as Kafka does.
 """
 

@@ -1,4 +1,4 @@
-"""Blocking clients that are dropped without being closed say so, and leave nothing behind."""
+"""Blocking clients that are dropped without being closed warn, and leave no threads or sockets."""
 
 import gc
 import threading
@@ -19,7 +19,7 @@ def threads_named(name: str) -> set[threading.Thread]:
 
 
 @pytest.mark.parametrize("use", ["producer", "consumer", "admin"])
-def test_who_is_dropped_warns_and_ends_its_thread(node: ThreadBroker, use: str) -> None:
+def test_a_dropped_client_warns_and_ends_its_thread(node: ThreadBroker, use: str) -> None:
     topic = fresh_topic(node)
     before = threads_named(f"moldau-{use}")
 
@@ -42,7 +42,7 @@ def test_who_is_dropped_warns_and_ends_its_thread(node: ThreadBroker, use: str) 
     wait_for(lambda: threads_named(f"moldau-{use}") <= before, "its thread to end")
 
 
-def test_what_a_dropped_producer_took_is_sent(node: ThreadBroker) -> None:
+def test_a_dropped_producer_still_sends_its_records(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
 
     def drop() -> None:

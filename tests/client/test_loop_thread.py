@@ -1,4 +1,4 @@
-"""The thread under a blocking client: it works for all threads, says what is wrong, and ends."""
+"""The thread of a blocking client: it works for all threads, raises their errors, and ends."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ def test_results_and_errors_come_back(thread: LoopThread) -> None:
     thread.close()
 
 
-def test_an_error_of_the_work_that_is_a_timeout_is_not_ours(thread: LoopThread) -> None:
+def test_a_timeout_error_of_the_work_is_passed_on(thread: LoopThread) -> None:
     async def fail() -> None:
         raise TimeoutError("of the work")
 
@@ -43,7 +43,7 @@ def test_an_error_of_the_work_that_is_a_timeout_is_not_ours(thread: LoopThread) 
     thread.close()
 
 
-def test_many_threads_use_it_at_a_time(thread: LoopThread) -> None:
+def test_many_threads_use_it_at_once(thread: LoopThread) -> None:
     found: list[int] = []
     users = [
         threading.Thread(target=lambda n=n: found.append(thread.run(double(n)))) for n in range(20)
@@ -56,7 +56,7 @@ def test_many_threads_use_it_at_a_time(thread: LoopThread) -> None:
     assert sorted(found) == [2 * number for number in range(20)]
 
 
-def test_what_takes_too_long_is_cancelled(thread: LoopThread) -> None:
+def test_work_that_takes_too_long_is_cancelled(thread: LoopThread) -> None:
     ended = threading.Event()
 
     async def wait() -> None:
@@ -71,7 +71,7 @@ def test_what_takes_too_long_is_cancelled(thread: LoopThread) -> None:
     thread.close()
 
 
-def test_closing_ends_what_runs_and_who_waits_is_told(thread: LoopThread) -> None:
+def test_closing_cancels_running_work_and_raises_in_waiting_threads(thread: LoopThread) -> None:
     started = threading.Event()
     problems: list[BaseException] = []
 
@@ -90,7 +90,7 @@ def test_closing_ends_what_runs_and_who_waits_is_told(thread: LoopThread) -> Non
     assert started.wait(10)
     thread.close()
     user.join(10)
-    assert [str(problem) for problem in problems] == ["the client was closed meanwhile"]
+    assert [str(problem) for problem in problems] == ["the client was closed during the call"]
     thread.close()
     with pytest.raises(ClosedError, match="this client is closed"):
         thread.run(double(1))
@@ -98,22 +98,22 @@ def test_closing_ends_what_runs_and_who_waits_is_told(thread: LoopThread) -> Non
 
 def test_a_callback_that_would_wait_for_itself_is_refused(thread: LoopThread) -> None:
     problems: list[str] = []
-    told = threading.Event()
+    warned = threading.Event()
 
     def callback() -> None:
         try:
             thread.run(double(1))
         except ClientError as error:
             problems.append(str(error))
-        told.set()
+        warned.set()
 
     thread.call(callback)
-    assert told.wait(10)
+    assert warned.wait(10)
     thread.close()
     assert "must not wait for the client" in problems[0]
 
 
-def test_a_forked_process_is_told_to_make_its_own(thread: LoopThread) -> None:
+def test_a_forked_process_cannot_use_its_parents_client(thread: LoopThread) -> None:
     program = """
 import asyncio, os, sys
 from moldau.client.loop_thread import LoopThread
@@ -131,19 +131,19 @@ if not os.fork():
     os._exit(0)
 os.wait()
 thread.run(asyncio.sleep(0))
-print("the parent goes on")
+print("the parent still works")
 """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == [
         "this client was made before the process was forked; make one in each process",
-        "the parent goes on",
+        "the parent still works",
     ]
     thread.close()
 
 
-def test_a_program_ends_though_nothing_was_closed() -> None:
+def test_a_program_ends_with_clients_still_open() -> None:
     program = """
 import asyncio
 from moldau.client.loop_thread import LoopThread

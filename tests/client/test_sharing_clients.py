@@ -103,7 +103,7 @@ client.close()
 
 
 @pytest.mark.parametrize("kind", ["producer", "consumer", "admin"])
-def test_a_forked_process_makes_its_own_and_the_parents_goes_on(
+def test_a_forked_process_makes_its_own_client_and_the_parents_still_works(
     node: ThreadBroker, kind: str
 ) -> None:
     command = [sys.executable, "-c", _FORKS, kind, node.bootstrap, fresh_topic(node)]
@@ -133,7 +133,7 @@ def test_an_asyncio_client_belongs_to_one_event_loop(node: ThreadBroker, kind: s
     asyncio.run(first())
 
 
-def test_nothing_stays_when_clients_are_closed() -> None:
+def test_closed_clients_leave_no_threads_or_sockets() -> None:
     """Tasks, threads and descriptors, of both faces."""
 
     async def use(bootstrap: str, topic: str) -> set[asyncio.Task[Any]]:

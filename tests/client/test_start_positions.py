@@ -5,7 +5,7 @@ from client.clusters import cluster_of, fresh_topic
 
 from moldau.aio import Producer
 from moldau.client.admin.offsets import delete_records
-from moldau.client.start_positions import Place, StartAt, start_positions
+from moldau.client.start_positions import StartAt, StartPosition, start_positions
 from moldau.testing import ThreadBroker
 from moldau.types import TopicPartition
 
@@ -13,16 +13,16 @@ from moldau.types import TopicPartition
 @pytest.mark.parametrize(
     ("start", "offset"),
     [
-        (StartAt(Place.BEGINNING), 4),
-        (StartAt(Place.END), 10),
-        (StartAt(Place.OFFSET, 6), 6),
-        (StartAt(Place.OFFSET, 2), 4),
-        (StartAt(Place.OFFSET, 99), 10),
-        (StartAt(Place.TAIL, 3), 7),
-        (StartAt(Place.TAIL, 99), 4),
-        (StartAt(Place.TIME, 1_000_000_000_500), 5),
-        (StartAt(Place.TIME, 1_000_000_000_501), 6),
-        (StartAt(Place.TIME, 1_000_000_009_999), 10),
+        (StartAt(StartPosition.BEGINNING), 4),
+        (StartAt(StartPosition.END), 10),
+        (StartAt(StartPosition.OFFSET, 6), 6),
+        (StartAt(StartPosition.OFFSET, 2), 4),
+        (StartAt(StartPosition.OFFSET, 99), 10),
+        (StartAt(StartPosition.TAIL, 3), 7),
+        (StartAt(StartPosition.TAIL, 99), 4),
+        (StartAt(StartPosition.TIME, 1_000_000_000_500), 5),
+        (StartAt(StartPosition.TIME, 1_000_000_000_501), 6),
+        (StartAt(StartPosition.TIME, 1_000_000_009_999), 10),
     ],
 )
 async def test_every_way_to_begin(node: ThreadBroker, start: StartAt, offset: int) -> None:

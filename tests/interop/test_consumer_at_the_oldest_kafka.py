@@ -7,25 +7,25 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 from client.consumer.test_consumer import (  # noqa: F401 - the same tests, with another broker
-    test_a_loop_counts_only_what_it_was_given,
-    test_a_position_that_is_gone_is_reset,
+    test_a_loop_commits_only_the_records_that_it_got,
+    test_a_position_that_no_longer_exists_is_reset,
     test_each_partition_keeps_its_order,
     test_every_codec_is_read,
-    test_paused_partitions_give_nothing_until_they_are_resumed,
-    test_read_committed_leaves_out_what_was_aborted,
+    test_paused_partitions_return_nothing_until_resumed,
+    test_read_committed_omits_aborted_records,
     test_records_come_in_order_with_all_their_parts,
     test_seek_position_and_lag,
     test_times_are_found,
 )
 from client.consumer.test_consumer_groups import (  # noqa: F401
-    test_a_pattern_follows_topics_that_come,
+    test_a_member_that_polls_too_late_loses_its_partitions_and_rejoins,
+    test_a_pattern_includes_later_topics,
     test_closing_leaves_the_group_at_once,
     test_commits_hold_offsets_and_metadata,
     test_cooperative_members_keep_what_stays_theirs,
     test_groups_are_shared_with_confluent_kafka,
     test_members_share_and_take_over,
     test_the_next_member_begins_where_the_last_one_ended,
-    test_who_polls_too_late_loses_its_place_and_comes_back,
 )
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from client.produced import PATIENCE_S, numbered
-from client.producer_cases import AioFace
+from client.producer_cases import BlockingAioProducer
 from interop.peers.live_cluster import BROKER_IDS, Disturbance, LiveCluster
 from support.running_node import fresh_name
 
@@ -30,7 +30,7 @@ LONG_S = 120
 
 @pytest.fixture(params=["blocking", "aio"])
 def make(request: pytest.FixtureRequest, apache_cluster: LiveCluster) -> Callable[..., Any]:
-    face: Any = moldau.Producer if request.param == "blocking" else AioFace
+    face: Any = moldau.Producer if request.param == "blocking" else BlockingAioProducer
     return lambda **settings: face(apache_cluster.bootstrap, **QUICK, **settings)
 
 

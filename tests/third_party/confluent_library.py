@@ -119,7 +119,7 @@ class ConfluentTransactions:
         try:
             assert self._producer.flush(CLIENT_TIMEOUT_S) == 0, "not everything was answered"
         except SystemError as error:
-            # What is fatal is raised while deliveries are reported, which Python does not like.
+            # A fatal error is raised while deliveries are reported, which Python only prints.
             raise error.__cause__ or error from None
         refusals, self._refusals = self._refusals, []
         if refusals:
@@ -136,7 +136,7 @@ class ConfluentTransactions:
         self._producer.abort_transaction(CLIENT_TIMEOUT_S)
 
     def close(self) -> None:
-        """Forget what is unsent: the library has no other way to leave."""
+        """Drops unsent records: the library has no other way to close."""
         self._producer.purge()
 
 

@@ -10,7 +10,7 @@ from third_party.confluent_library import ConfluentLibrary
 from third_party.kafka_python_library import KafkaPythonLibrary
 from third_party.libraries import Library
 
-# Transactions that take too long are looked for more often than every ten seconds.
+# Transactions that take too long are searched for more often than every ten seconds.
 SETTINGS = QUICK_SETTINGS | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
 LIBRARIES: tuple[Library, ...] = (ConfluentLibrary(), AiokafkaLibrary(), KafkaPythonLibrary())
 

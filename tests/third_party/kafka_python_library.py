@@ -162,7 +162,7 @@ class KafkaPythonConsumer:
             heartbeat_interval_ms=HEARTBEAT_MS,
             session_timeout_ms=options.session_ms,
             # A poll that times out in the middle of a join starts a second one, and the group waits
-            # this long for the member that nobody is.
+            # this long for a member that does not exist.
             max_poll_interval_ms=options.session_ms,
             fetch_max_wait_ms=50,
             metrics_enabled=False,

@@ -1,6 +1,6 @@
-"""What the suites ask of a client library: the same small surface over each of the three.
+"""The client libraries of the suites: the same small interface over each of the three.
 
-A facade adds nothing but names: each call is one call of the library behind it.
+A facade adds nothing but names: each call is one call of its library.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ TRANSACTION_MS = 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A record to produce; the library chooses what is None."""
+    """A record to produce; the library chooses for fields that are None."""
 
     value: bytes | None
     key: bytes | None = None
@@ -65,7 +65,7 @@ class ConsumerOptions:
 
 
 class LibraryConsumer(Protocol):
-    """A consumer that starts at the beginning and commits only when told."""
+    """A consumer that starts at the beginning and commits only on request."""
 
     revoked: list[set[TopicPartition]]
     """What was taken away, once per rebalance callback."""
@@ -80,7 +80,7 @@ class LibraryConsumer(Protocol):
     def resume(self, partition: TopicPartition) -> None: ...
     def commit(self, offsets: Mapping[TopicPartition, Committed] | None = None) -> None: ...
     def membership(self) -> Any:
-        """Who the consumer is in its group, as far as the library tells a transaction."""
+        """The identity of the consumer in its group, as the library passes it to a transaction."""
         ...
 
     def committed(self, partition: TopicPartition) -> int | None: ...
@@ -91,7 +91,7 @@ class LibraryConsumer(Protocol):
 
 
 class LibraryTransactions(Protocol):
-    """A producer with a transactional id that may begin; who had the id before is fenced."""
+    """A producer with a transactional id, which fences an earlier producer with that id."""
 
     def begin(self) -> None: ...
     def send(self, topic: str, *values: bytes, partition: int = 0) -> None: ...

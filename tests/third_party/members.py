@@ -103,7 +103,7 @@ class Member:
             future, work = item
             try:
                 future.set_result(work(consumer))
-            except Exception as problem:  # noqa: BLE001 - handed to who asked
+            except Exception as problem:  # noqa: BLE001 - handed to the caller
                 future.set_exception(problem)
 
 
@@ -122,7 +122,7 @@ def members(*wanted: tuple[Library, str, Sequence[str], ConsumerOptions]) -> Ite
 
 
 def wait_until_shared(group: Sequence[Member], topics: dict[str, int]) -> None:
-    """Until each partition has exactly one owner and nobody who could own one has none."""
+    """Waits until each partition has exactly one owner and every possible owner has one."""
     everything = {TopicPartition(name, i) for name, count in topics.items() for i in range(count)}
 
     def is_shared() -> bool:

@@ -1,4 +1,4 @@
-"""Reading with any library until what is expected has come."""
+"""Reading with any library until the expected records have arrived."""
 
 import time
 from collections.abc import Iterator

@@ -86,7 +86,7 @@ def raise_error(answer: Any) -> None:
     ],
     ids=["name", "copies"],
 )
-def test_a_topic_that_cannot_be_is_refused(ask: Ask, new: Any, error: type[Exception]) -> None:
+def test_an_impossible_topic_is_refused(ask: Ask, new: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         raise_error(ask(lambda admin: admin.create_topics([new])))
 

@@ -75,7 +75,7 @@ def test_members_share_a_topic_and_share_it_again_when_one_comes_or_goes(
         wait_until_shared(first, {wide: PARTITIONS})
         last = fill(library, address, wide, 60, "again")
         first[0].wait_for(lambda: last <= set(seen(first)), "records after the other left")
-        # What was committed did not come twice.
+        # Committed records did not come twice.
         assert len(seen(both)) == len(values) + len(more) + len(last)
 
 
@@ -174,7 +174,7 @@ def test_members_of_all_libraries_share_one_group(address: str, wide: str, assig
         assert sorted(seen(group)) == sorted(values)
 
 
-def test_one_library_goes_on_where_another_committed(address: str, topic: str) -> None:
+def test_one_library_resumes_where_another_committed(address: str, topic: str) -> None:
     options = ConsumerOptions(group=fresh_name("relay"))
     partition = TopicPartition(topic, 0)
     sent = [Sent(value=b"%d" % number) for number in range(9)]

@@ -40,7 +40,7 @@ def admin(address: str) -> Any:
 
 
 def result(futures: dict[Any, Any]) -> Any:
-    """The only answer of a call that was asked one thing."""
+    """The only result of a call about one item."""
     (future,) = futures.values()
     return future.result(timeout=TIMEOUT_S)
 
@@ -128,14 +128,12 @@ def test_a_request_that_only_validates_changes_nothing(admin: Any, topic: str) -
     ],
     ids=lambda value: value if isinstance(value, str) else value.topic[:20],
 )
-def test_a_topic_that_cannot_be_is_refused_with_its_reason(
-    admin: Any, new: Any, error: str
-) -> None:
+def test_an_impossible_topic_is_refused_with_the_reason(admin: Any, new: Any, error: str) -> None:
     assert refused(admin.create_topics([new])) == error
 
 
 def test_an_unknown_topic_is_described_as_such(admin: Any) -> None:
-    futures = admin.describe_topics(TopicCollection([fresh_name("nobody")]))
+    futures = admin.describe_topics(TopicCollection([fresh_name("missing")]))
     assert refused(futures) == "UNKNOWN_TOPIC_OR_PART"
 
 
@@ -215,7 +213,7 @@ def test_a_wrong_setting_is_refused(
 
 
 def test_settings_of_an_unknown_topic_are_refused(admin: Any) -> None:
-    unknown = api.ConfigResource(api.ResourceType.TOPIC, fresh_name("nobody"))
+    unknown = api.ConfigResource(api.ResourceType.TOPIC, fresh_name("missing"))
     assert refused(admin.describe_configs([unknown])) == "UNKNOWN_TOPIC_OR_PART"
 
 
@@ -299,7 +297,7 @@ def test_a_preferred_leader_that_leads_already_needs_no_election(admin: Any, top
     assert error.name() == "ELECTION_NOT_NEEDED"
 
 
-def test_access_control_is_said_to_be_off(admin: Any) -> None:
+def test_access_control_is_reported_as_off(admin: Any) -> None:
     binding = [api.ResourceType.TOPIC, "t", api.ResourcePatternType.LITERAL, "User:ann", "*"]
     entry = [api.AclOperation.READ, api.AclPermissionType.ALLOW]
     everything = api.AclBindingFilter(*binding, *entry)
@@ -324,8 +322,8 @@ def test_offsets_of_a_group_are_altered_and_listed(admin: Any, topic: str) -> No
     wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
     (found,) = result(admin.list_consumer_group_offsets([wanted])).topic_partitions
     assert found.offset == 7
-    nobody = ConsumerGroupTopicPartitions(fresh_name("nobody"), [TopicPartition(topic, 0)])
-    (found,) = result(admin.list_consumer_group_offsets([nobody])).topic_partitions
+    missing = ConsumerGroupTopicPartitions(fresh_name("missing"), [TopicPartition(topic, 0)])
+    (found,) = result(admin.list_consumer_group_offsets([missing])).topic_partitions
     assert found.offset == -1001
 
 
@@ -356,7 +354,7 @@ def test_groups_are_listed_and_described_and_deleted(admin: Any, address: str, t
     assert group not in {each.group_id for each in listed.valid}
 
 
-def test_a_live_groups_offsets_are_not_altered_from_outside(
+def test_offsets_of_a_group_with_members_are_not_altered_by_an_admin(
     admin: Any, address: str, topic: str
 ) -> None:
     group = fresh_name("group")

@@ -35,7 +35,7 @@ def transactional(address: str) -> Iterator[MakeProducer]:
         producer.purge()
 
 
-def test_a_reader_that_waits_is_woken_by_the_commit(
+def test_a_commit_wakes_a_waiting_reader(
     address: str, topic: str, transactional: MakeProducer
 ) -> None:
     producer = transactional()

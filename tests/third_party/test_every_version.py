@@ -35,7 +35,7 @@ ELSEWHERE = {
     ApiKey.UNREGISTER_BROKER,
 }
 CONVERSATION = {ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP}
-# An answer that is no error of the request.
+# A response that is not an error of the request.
 FINE = {0, ErrorCode.ELECTION_NOT_NEEDED}
 
 
@@ -74,7 +74,7 @@ def error_codes(struct: Struct) -> Iterator[int]:
                 yield from error_codes(each)
 
 
-def test_what_is_advertised_is_tried_here(address: str) -> None:
+def test_every_advertised_version_is_tried(address: str) -> None:
     with WireClient(address) as client:
         advertised = client.ask(api_versions()).api_keys
     found = {ApiKey(each.api_key) for each in advertised}

@@ -99,7 +99,7 @@ def test_a_topic_is_created_described_grown_and_deleted(admin: Any) -> None:
         ("none", {"num_partitions": 0}, InvalidPartitionsError),
     ],
 )
-def test_a_topic_that_cannot_be_is_refused(
+def test_an_impossible_topic_is_refused(
     admin: Any, name: str, wanted: dict[str, int], error: type[Exception]
 ) -> None:
     with pytest.raises(error):
@@ -258,7 +258,7 @@ def test_replicas_stay_where_they_are_and_go_nowhere_else(admin: Any, topic: str
     assert admin.list_partition_reassignments() == {}
 
 
-def test_access_control_is_said_to_be_off(admin: Any) -> None:
+def test_access_control_is_reported_as_off(admin: Any) -> None:
     everything = ACLFilter(
         principal=None,
         host="*",
@@ -309,7 +309,7 @@ def test_groups_are_listed_described_and_deleted_and_members_removed(
         (member,) = described["members"]
         assert member["group_instance_id"] == "static-one"
         assert admin.delete_groups([group])[group] == "NonEmptyGroupError"
-    # A static member stays until its session ends or somebody removes it.
+    # A static member stays until its session ends or it is removed.
     removed = admin.remove_group_members(group, [MemberToRemove(group_instance_id="static-one")])
     assert list(removed.values()) == [NoError]
     assert admin.describe_groups([group])[group]["group_state"] == "Empty"

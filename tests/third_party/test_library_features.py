@@ -81,7 +81,7 @@ def test_confluent_commits_in_the_background(confluent: Callable[..., Any], fill
     assert (error, partition.offset, partition.error) == (None, COUNT, None)
 
 
-def test_confluent_commits_by_itself_what_was_stored(
+def test_confluent_commits_stored_offsets_automatically(
     confluent: Callable[..., Any], filled: str
 ) -> None:
     group = fresh_name("group")
@@ -105,13 +105,13 @@ def test_confluent_follows_topics_by_their_names(
     consumer.subscribe([f"^{prefix}[.].*"])
     ConfluentLibrary().produce(address, f"{prefix}.one", [Sent(value=b"1")], ProducerOptions())
     assert poll_values(consumer, 1) == [b"1"]
-    # A topic that comes later joins by itself.
+    # A topic that is created later is included.
     create_topic(address, f"{prefix}.two")
     ConfluentLibrary().produce(address, f"{prefix}.two", [Sent(value=b"2")], ProducerOptions())
     assert poll_values(consumer, 1) == [b"2"]
 
 
-def test_confluent_hears_of_the_end_of_a_partition(
+def test_confluent_reports_the_end_of_a_partition(
     confluent: Callable[..., Any], filled: str
 ) -> None:
     consumer = confluent("no-group", enable_partition_eof=True)
@@ -125,7 +125,7 @@ def test_confluent_hears_of_the_end_of_a_partition(
     assert seen[COUNT].error().code() == KafkaError._PARTITION_EOF
 
 
-def test_confluent_is_told_of_a_partition_that_is_not_there(address: str, topic: str) -> None:
+def test_confluent_gets_an_error_for_a_missing_partition(address: str, topic: str) -> None:
     producer = Producer({"bootstrap.servers": address, "message.timeout.ms": 5_000, "log_level": 0})
     failures: list[Any] = []
     producer.produce(topic, b"x", partition=77, on_delivery=lambda error, _: failures.append(error))
@@ -172,7 +172,7 @@ def test_aiokafka_seeks_and_knows_where_the_log_ends(address: str, filled: str) 
     run(work)
 
 
-def test_aiokafka_commits_by_itself_and_follows_a_pattern(address: str) -> None:
+def test_aiokafka_commits_automatically_and_follows_a_pattern(address: str) -> None:
     prefix, group = fresh_name("pattern"), fresh_name("group")
     create_topic(address, f"{prefix}-a")
     ConfluentLibrary().produce(
@@ -258,7 +258,7 @@ def test_kafka_python_seeks_and_iterates(kafka_python: Callable[..., Any], fille
     assert consumer.partitions_for_topic(filled) == {0}
 
 
-def test_kafka_python_follows_a_pattern_and_commits_by_itself(
+def test_kafka_python_follows_a_pattern_and_commits_automatically(
     kafka_python: Callable[..., Any], address: str
 ) -> None:
     prefix, group = fresh_name("pattern"), fresh_name("group")

@@ -14,7 +14,7 @@ from moldau import Consumer, Producer
 from moldau.types import TopicPartition
 
 PATIENCE_S = 60
-# What each library does with keys if it is not told otherwise, by the name it has here.
+# The default partitioner of each library, by the name it has here.
 PARTITIONERS = {"confluent-kafka": "consistent_random", "aiokafka": None, "kafka-python": None}
 PARTITIONS = 7
 
@@ -33,7 +33,7 @@ def read_ours(address: str, topic: str, count: int, partitions: int = 1) -> list
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_we_write_everybody_reads(address: str, topic: str, codec: str) -> None:
+def test_others_read_what_we_write(address: str, topic: str, codec: str) -> None:
     sent = every_kind_of_record(next(one for one in LIBRARIES if one.sends_every_null))
     with Producer(address, config={"compression.type": codec, "linger.ms": 50}) as producer:
         placed = [
@@ -53,7 +53,7 @@ def test_what_we_write_everybody_reads(address: str, topic: str, codec: str) -> 
     assert read_ours(address, topic, len(sent)) == as_received(topic, sent)
 
 
-def test_what_others_write_we_read(address: str, topic: str, library: Library) -> None:
+def test_we_read_what_others_write(address: str, topic: str, library: Library) -> None:
     everything: list[Sent] = []
     for codec in CODECS:
         sent = every_kind_of_record(library)

@@ -51,7 +51,7 @@ def test_beginning_and_end_are_those_of_the_log(
 
 
 @pytest.mark.parametrize("offset", [0, 3, 7, COUNT - 1])
-def test_a_seek_into_the_middle_of_a_batch_reads_on_from_there(
+def test_a_seek_into_the_middle_of_a_batch_reads_from_there(
     address: str, library: Library, filled: TopicPartition, offset: int
 ) -> None:
     with opened(library, address, ConsumerOptions()) as consumer:
@@ -82,9 +82,7 @@ def test_a_time_finds_the_first_record_that_is_not_older(
         assert consumer.offset_for_time(filled, timestamp) == offset
 
 
-def test_a_paused_partition_gives_nothing_until_it_is_resumed(
-    address: str, library: Library
-) -> None:
+def test_a_paused_partition_returns_nothing_until_resumed(address: str, library: Library) -> None:
     topic = fresh_name("paused")
     create_topic(address, topic, partitions=2)
     sent = [Sent(value=b"%d" % index, partition=index) for index in (0, 1)] * 10
@@ -98,7 +96,7 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed(
         assert {one.partition for one in read_count(consumer, 10)} == {held}
 
 
-def test_a_group_goes_on_where_it_committed(
+def test_a_group_resumes_where_it_committed(
     address: str, library: Library, filled: TopicPartition
 ) -> None:
     options = ConsumerOptions(group=fresh_name("group"))
@@ -146,7 +144,7 @@ def test_a_commit_may_go_back(address: str, library: Library, filled: TopicParti
         assert consumer.committed(filled) == 4
 
 
-def test_an_offset_behind_the_end_starts_again_at_the_beginning(
+def test_an_offset_after_the_end_starts_again_at_the_beginning(
     address: str, library: Library, filled: TopicPartition
 ) -> None:
     with opened(library, address, ConsumerOptions()) as consumer:

@@ -1,4 +1,4 @@
-"""Each library writes and reads what the others do, whatever the codec, the acks and the record."""
+"""Each library reads what the others write, with every codec, acks setting and kind of record."""
 
 import hashlib
 import itertools
@@ -158,7 +158,7 @@ def test_keyed_records_spread_over_partitions_and_keep_their_order(
         )
 
 
-def test_log_append_time_replaces_what_the_producer_said(address: str, library: Library) -> None:
+def test_log_append_time_replaces_the_producers_timestamp(address: str, library: Library) -> None:
     topic = fresh_name("append-time")
     create_topic(address, topic, configs={"message.timestamp.type": "LogAppendTime"})
     library.produce(address, topic, [Sent(value=b"now", timestamp=FIRST_MS)], ProducerOptions())
@@ -182,13 +182,13 @@ def test_libraries_take_turns_on_one_partition(
     assert read_topic(library, address, topic, len(sent)) == as_received(topic, sent)
 
 
-def test_a_topic_is_made_when_somebody_produces_to_it(address: str, library: Library) -> None:
+def test_a_topic_is_created_when_a_record_is_sent_to_it(address: str, library: Library) -> None:
     topic = fresh_name("made-on-demand")
     library.produce(address, topic, [Sent(value=b"first")], ProducerOptions())
     assert [one.value for one in read_topic(library, address, topic, 1)] == [b"first"]
 
 
-def test_a_consumer_that_waits_gets_records_as_they_come(
+def test_a_waiting_consumer_gets_records_as_they_arrive(
     address: str, topic: str, library: Library
 ) -> None:
     with opened(library, address, ConsumerOptions()) as consumer:

@@ -86,7 +86,7 @@ def view(library: Library, address: str, topic: str) -> View:
     return View(library, address, topic)
 
 
-def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
+def test_committed_records_are_read_and_aborted_ones_are_not(
     topic: str, begin: Begin, view: View
 ) -> None:
     producer = begin()
@@ -105,7 +105,7 @@ def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
     assert view.values(committed=False) == every
 
 
-def test_nothing_behind_an_open_transaction_is_seen_before_it_ends(
+def test_records_after_an_open_transaction_are_read_once_it_ends(
     address: str, library: Library, topic: str, begin: Begin, view: View
 ) -> None:
     first, second = begin(), begin()
@@ -174,7 +174,7 @@ def test_the_older_of_two_producers_with_one_id_is_fenced(
     assert view.values() == [b"heir"]
 
 
-def test_what_a_zombie_sends_is_refused(
+def test_records_of_a_fenced_producer_are_refused(
     library: Library, topic: str, begin: Begin, view: View
 ) -> None:
     name = fresh_name("transactional")
@@ -206,7 +206,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(
     assert view.values() == [b"heir"]
 
 
-def test_a_transaction_with_a_refused_record_is_aborted_and_made_again(
+def test_a_transaction_with_a_refused_record_is_aborted_and_repeated(
     address: str, library: Library, begin: Begin
 ) -> None:
     """By another producer: after a refusal each of the libraries loses count on the partition."""
@@ -226,7 +226,7 @@ def test_a_transaction_with_a_refused_record_is_aborted_and_made_again(
     assert View(library, address, topic).values() == [b"again"]
 
 
-def test_a_topic_is_copied_exactly_once_whatever_was_aborted(
+def test_a_topic_is_copied_exactly_once_despite_aborts(
     address: str, library: Library, begin: Begin
 ) -> None:
     """Consume, transform, produce; half of the attempts are aborted and made again by another."""

@@ -106,7 +106,7 @@ def api_versions() -> Message:
 
 
 def has_coordinator(client: WireClient, group: str) -> bool:
-    """The first who asks for one makes the internal topic."""
+    """The first request for one creates the internal topic."""
     (found,) = client.ask(m.FindCoordinatorRequest(coordinator_keys=[group])).coordinators
     return bool(found.error_code == 0)
 
@@ -145,9 +145,9 @@ def fetch(world: World) -> Message:
 
 
 def list_offsets(world: World) -> Message:
-    asked = [ListOffsetsPartition(partition_index=0, timestamp=FIRST_MS + 3)]
+    partitions = [ListOffsetsPartition(partition_index=0, timestamp=FIRST_MS + 3)]
     return m.ListOffsetsRequest(
-        replica_id=-1, topics=[ListOffsetsTopic(name=world.topic, partitions=asked)]
+        replica_id=-1, topics=[ListOffsetsTopic(name=world.topic, partitions=partitions)]
     )
 
 
@@ -190,8 +190,8 @@ def delete_records(world: World) -> Message:
 
 
 def offset_for_leader_epoch(world: World) -> Message:
-    asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)
-    topic = OffsetForLeaderTopic(topic=world.topic, partitions=[asked])
+    partition = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)
+    topic = OffsetForLeaderTopic(topic=world.topic, partitions=[partition])
     return m.OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic])
 
 

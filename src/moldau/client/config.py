@@ -1,5 +1,5 @@
-"""From what a user writes to a client's settings: `config={"linger.ms": 5}` and `linger_ms=5` mean
-the same, values are Python's or texts as in Kafka's property files.
+"""The settings of a client from its arguments: `config={"linger.ms": 5}` and `linger_ms=5` mean the
+same. Values are Python's, or texts as in Kafka's property files.
 """
 
 import logging
@@ -25,9 +25,11 @@ def client_config(
     config: Mapping[str, Any] | None,
     arguments: Mapping[str, Any],
 ) -> ConfigT:
-    """Raises ConfigError, which says what to write instead. An argument of None is not given."""
+    """Checks the settings. Raises ConfigError, which says what to write instead. None stands for an
+    argument that is not given.
+    """
     if config is not None and not isinstance(config, Mapping):
-        raise ConfigError(f"config is a {type(config).__name__}; it maps names to values")
+        raise ConfigError(f"config must be a dict of names and values, not {type(config).__name__}")
     values: dict[str, Any] = {}
     by_attribute = {declared.attribute: declared for declared in config_class.declared.values()}
     try:
@@ -48,12 +50,12 @@ def client_config(
         made = config_class(**values)
     except KafkaError as error:
         raise ConfigError(error.detail) from None
-    _say_what_has_no_effect(made, values)
+    _warn_of_ineffective(made, values)
     return made
 
 
 def known_part(config_class: type[ConfigT], properties: Mapping[str, str]) -> ConfigT:
-    """Of a property file that other kinds of clients may share: what they know is passed over."""
+    """The settings from a property file that may also hold those of other kinds of clients."""
     known = {name: text for name, text in properties.items() if name in config_class.declared}
     return client_config(config_class, known, {})
 
@@ -62,7 +64,7 @@ def _value(declared: Setting, value: Any) -> Any:
     if value is None:
         return declared.default
     if isinstance(value, str):
-        # A password is what it is, with the spaces around it.
+        # Spaces around a password belong to it.
         return value if declared.kind is Kind.PASSWORD else declared.parse(value)
     taken = _python_value(declared, value)
     if taken is None:
@@ -73,7 +75,7 @@ def _value(declared: Setting, value: Any) -> Any:
 
 
 def _python_value(declared: Setting, value: Any) -> Any:
-    """None: the value is of no fitting type."""
+    """The value for a setting; None if it is of a wrong type."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     match declared.kind:
         case Kind.BOOLEAN:
@@ -93,7 +95,7 @@ def _python_value(declared: Setting, value: Any) -> Any:
             return None
 
 
-def _say_what_has_no_effect(config: ClientConfig, given: Mapping[str, Any]) -> None:
+def _warn_of_ineffective(config: ClientConfig, given: Mapping[str, Any]) -> None:
     for declared in config.declared.values():
         is_changed = given.get(declared.attribute, declared.default) != declared.default
         if is_changed and not declared.has_effect:

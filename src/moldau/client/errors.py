@@ -1,4 +1,4 @@
-"""What can go wrong for a user of the client, each with one line that says what to do."""
+"""Errors of the clients. The text of each is one line that says what to do."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -8,7 +8,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
 
 _SIMILAR = 0.8
-# Kafka's words for codes that come without a message.
+# Apache Kafka's messages, for codes that come without one.
 _WORDS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
     ErrorCode.REQUEST_TIMED_OUT: "The request timed out.",
@@ -26,37 +26,37 @@ _WORDS = {
 
 
 class ClientError(MoldauError):
-    """Wrong use, wrong settings, a broker that cannot do it, or nobody there."""
+    """An error on this side: wrong use, wrong settings, or no suitable broker in reach."""
 
 
 class ConfigError(ClientError):
-    """A setting that does not exist, or a value that it does not take."""
+    """A setting does not exist, is given twice, or has a wrong value."""
 
 
 class NoBrokerError(ClientError):
-    """None of the addresses that were given answers."""
+    """No broker could be reached, neither a known one nor a bootstrap server."""
 
 
 class UnsupportedError(ClientError):
-    """The broker is too old, or too new, for what is asked."""
+    """The broker is too old, or too new, for the request."""
 
 
 class AuthenticationError(ClientError):
-    """The broker does not believe who this client is, or this client not who the broker is. It does
-    not pass by itself.
+    """The broker rejected this client's credentials, or its own certificate is not trusted. A retry
+    does not help.
     """
 
 
 class ClosedError(ClientError):
-    """The client is closed, or belongs to a process that this one was forked from."""
+    """The client is closed, or was made before the process was forked."""
 
 
 class ClientTimeoutError(ClientError, TimeoutError):
-    """It took longer than it may. What was asked may still happen."""
+    """A call took longer than its timeout. The request may still take effect."""
 
 
 class UnknownTopicError(ClientError):
-    """The cluster has no topic of this name, or hides it."""
+    """The topic does not exist, or this client may not describe it."""
 
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         super().__init__(f"topic '{name}' does not exist{did_you_mean(name, known)}")
@@ -69,7 +69,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def error_code(number: int) -> ErrorCode:
-    """A number of a newer broker that has no name here is an unknown error."""
+    """The code with this number; UNKNOWN_SERVER_ERROR for one of a newer broker."""
     try:
         return ErrorCode(number)
     except ValueError:
@@ -77,7 +77,7 @@ def error_code(number: int) -> ErrorCode:
 
 
 def check(number: int, detail: str | None = None) -> None:
-    """Raises KafkaError unless the number says that all is well."""
+    """Raises KafkaError unless the number is 0."""
     if number != ErrorCode.NONE:
         fail(number, detail)
 

@@ -1,5 +1,5 @@
-"""The thread under a blocking client: an event loop of its own, which does the work while the
-user's threads wait. `run` may be called from any thread but that one.
+"""The thread of a blocking client: it runs an event loop that does the work while the user's
+threads wait. `run` may be called from every other thread.
 """
 
 import asyncio
@@ -24,19 +24,21 @@ _alive: "weakref.WeakSet[LoopThread]" = weakref.WeakSet()
 
 
 class LoopThread:
+    """An event loop in a thread."""
+
     def __init__(self, name: str) -> None:
         self.is_usable = True
-        """False when it is closed, and in a process that was forked: threads do not come along."""
+        """False when it is closed, and in a forked process, which does not inherit threads."""
         self._is_forked = False
         self._is_finishing = False
         self._loop = _new_loop()
-        # A daemon, or a client that was never closed would keep its program from ending.
+        # A daemon thread: a client that was never closed must not keep the program alive.
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
         _alive.add(self)
 
     def run(self, work: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
-        """Waits for the result. What takes longer than `timeout_s` is cancelled."""
+        """Runs a coroutine and waits for its result. After `timeout_s` it is cancelled."""
         try:
             self.check_not_own()
         except ClientError:
@@ -51,14 +53,14 @@ class LoopThread:
             future.cancel()
             raise ClientTimeoutError(f"not done within {timeout_s} seconds") from None
         except CancelledError:
-            raise ClosedError("the client was closed meanwhile") from None
+            raise ClosedError("the client was closed during the call") from None
         except BaseException:
-            # Ctrl-C: nobody waits for it any more.
+            # Ctrl-C: no caller waits for the result any more.
             future.cancel()
             raise
 
     def check_not_own(self) -> None:
-        """Raises in the thread itself: whoever waits there waits for ever."""
+        """Raises in the thread itself, which would wait for itself forever."""
         if threading.current_thread() is self._thread:
             raise ClientError(
                 "a callback runs in the client's own thread and must not wait for the client; "
@@ -66,7 +68,7 @@ class LoopThread:
             )
 
     def start(self, work: Coroutine[Any, Any, Result]) -> ThreadFuture[Result]:
-        """Does not wait."""
+        """Begins to run a coroutine, without waiting."""
         if not self.is_usable:
             work.close()
             raise self.refusal()
@@ -78,13 +80,13 @@ class LoopThread:
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> None:
-        """Runs a function there soon. Does not wait."""
+        """Lets the event loop call a function soon, without waiting."""
         if not self.is_usable:
             raise self.refusal()
         self._loop.call_soon_threadsafe(lambda: function(*args, **kwargs))
 
     def refusal(self) -> ClosedError:
-        """Why it is not usable."""
+        """The error that says why the thread is not usable."""
         if self._is_forked:
             return ClosedError(
                 "this client was made before the process was forked; make one in each process"
@@ -92,7 +94,7 @@ class LoopThread:
         return ClosedError("this client is closed")
 
     def close(self, patience_s: float | None = None) -> None:
-        """Cancels what still runs and ends the thread. Closing twice is fine."""
+        """Cancels running work and ends the thread. Closing twice does nothing."""
         if self._is_finishing:
             self._thread.join(patience_s)
         if not self.is_usable:
@@ -104,8 +106,8 @@ class LoopThread:
             self._thread.join(patience_s)
 
     def end_alone(self, client: object, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """For a client that nobody holds any more and nobody has closed: says so, and ends when the
-        work is done. Does not wait, since the garbage collector calls it.
+        """For a client that is garbage collected without having been closed: warns, and ends the
+        thread when `work` is done. Does not wait, since the garbage collector calls it.
         """
         if not self.is_usable:
             return

@@ -1,4 +1,4 @@
-"""Where reading begins and where it may end."""
+"""The offsets at which reading starts and ends, for commands."""
 
 from collections.abc import Iterable
 from enum import Enum, auto
@@ -10,7 +10,9 @@ from moldau.protocol.enums import IsolationLevel
 from moldau.types import NO_OFFSET, TopicPartition
 
 
-class Place(Enum):
+class StartPosition(Enum):
+    """A way to choose the first offset of a partition."""
+
     BEGINNING = auto()
     END = auto()
     OFFSET = auto()
@@ -19,36 +21,38 @@ class Place(Enum):
 
 
 class StartAt(NamedTuple):
-    place: Place
+    """The choice of a command's user."""
+
+    position: StartPosition
     number: int = 0
-    """The offset, the time in ms, or how many before the end."""
+    """The offset, the time in ms, or the number of records before the end."""
 
 
 async def start_positions(
     cluster: Cluster, partitions: Iterable[TopicPartition], start: StartAt
 ) -> dict[TopicPartition, int]:
-    """Offsets that are there: one beyond an end is that end."""
+    """The offset to start at in each partition, limited to those that exist."""
     wanted = list(partitions)
     ends = await end_positions(cluster, wanted)
-    if start.place is Place.END:
+    if start.position is StartPosition.END:
         return ends
-    if start.place is Place.TIME:
+    if start.position is StartPosition.TIME:
         found = await list_offsets(cluster, dict.fromkeys(wanted, start.number))
         return {
-            one: ends[one] if place.offset == NO_OFFSET else place.offset
-            for one, place in found.items()
+            partition: ends[partition] if at.offset == NO_OFFSET else at.offset
+            for partition, at in found.items()
         }
     starts = await list_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
     chosen = {}
-    for one in wanted:
-        match start.place:
-            case Place.OFFSET:
+    for partition in wanted:
+        match start.position:
+            case StartPosition.OFFSET:
                 offset = start.number
-            case Place.TAIL:
-                offset = ends[one] - start.number
+            case StartPosition.TAIL:
+                offset = ends[partition] - start.number
             case _:
-                offset = starts[one].offset
-        chosen[one] = min(max(offset, starts[one].offset), ends[one])
+                offset = starts[partition].offset
+        chosen[partition] = min(max(offset, starts[partition].offset), ends[partition])
     return chosen
 
 
@@ -57,6 +61,6 @@ async def end_positions(
     partitions: Iterable[TopicPartition],
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, int]:
-    """Behind the last record that the isolation level lets see."""
+    """The offset after the last record that the isolation level allows to read."""
     found = await list_offsets(cluster, dict.fromkeys(partitions, int(LATEST)), isolation)
-    return {one: place.offset for one, place in found.items()}
+    return {partition: at.offset for partition, at in found.items()}

@@ -110,7 +110,7 @@ def test_a_dry_run_changes_nothing(kafka: KafkaCommand) -> None:
         (("set", "topic", "never-there-at-all", "retention.ms=1"), 1, "does not exist"),
         (("describe", "topic", "never-there-at-all"), 1, "does not exist"),
         (("describe", "broker", "one"), 2, "is not a broker id"),
-        (("describe", "broker", "77"), 1, "broker 77 is not there"),
+        (("describe", "broker", "77"), 1, "broker 77 is not in the cluster"),
         (("describe", "planet", "earth"), 2, "planet"),
     ],
 )

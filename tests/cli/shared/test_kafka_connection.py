@@ -97,7 +97,7 @@ def test_nobody_there_in_a_process_of_its_own() -> None:
     [
         ("no-such-host.invalid:9092", "the name is not known"),
         ("host:port", "is not an address"),
-        ("", "no broker address is given"),
+        ("", "no broker address; write host:port"),
     ],
 )
 def test_an_address_that_cannot_be_is_one_line(address: str, reason: str) -> None:

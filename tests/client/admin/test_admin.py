@@ -16,7 +16,7 @@ def bootstrap(node: ThreadBroker) -> str:
     return node.bootstrap
 
 
-def test_errors_that_pass_are_not_seen(node: ThreadBroker) -> None:
+def test_errors_that_pass_are_not_raised(node: ThreadBroker) -> None:
     with moldau.Admin(node.bootstrap, retry_backoff_ms=1) as admin:
         node.fail_next("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", times=3)
         assert admin.list_group_offsets(["some-group"]) == {"some-group": {}}
@@ -25,7 +25,7 @@ def test_errors_that_pass_are_not_seen(node: ThreadBroker) -> None:
             assert admin.describe_cluster().brokers
 
 
-async def test_a_closed_client_says_so(node: ThreadBroker) -> None:
+async def test_a_closed_client_raises_closed_error(node: ThreadBroker) -> None:
     admin = moldau.Admin(node.bootstrap)
     admin.close()
     admin.close()
@@ -38,7 +38,7 @@ async def test_a_closed_client_says_so(node: ThreadBroker) -> None:
         await other.list_topics()
 
 
-def test_nobody_there_is_an_error_at_once() -> None:
+def test_an_unreachable_cluster_is_an_error_at_once() -> None:
     with (
         moldau.Admin("127.0.0.1:1") as admin,
         pytest.raises(NoBrokerError, match="nothing listens there"),
@@ -46,7 +46,7 @@ def test_nobody_there_is_an_error_at_once() -> None:
         admin.list_topics()
 
 
-def test_wrong_settings_are_said_before_anything_is_done() -> None:
+def test_wrong_settings_raise_before_anything_is_done() -> None:
     with pytest.raises(ConfigError, match="did you mean request_timeout_ms"):
         moldau.Admin("127.0.0.1:1", requst_timeout_ms=5)  # type: ignore[call-arg]
 

@@ -1,4 +1,4 @@
-"""What is given to an admin client in a form that means something else."""
+"""Arguments of an admin client in forms that could be mistaken for others."""
 
 from typing import Any
 

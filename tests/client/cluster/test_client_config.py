@@ -1,4 +1,4 @@
-"""Settings of clients: both spellings, values and texts, and what is said of a wrong one."""
+"""Settings of clients: both spellings, values and texts, and errors."""
 
 import logging
 from typing import Any
@@ -75,7 +75,7 @@ def test_a_password_keeps_its_spaces_and_is_not_shown() -> None:
         ({"group.id": "g"}, {}, "group.id: unknown setting"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(
+def test_wrong_settings_are_an_error_of_one_line(
     config: dict[str, Any], arguments: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -83,7 +83,7 @@ def test_what_is_wrong_is_said_in_one_line(
     assert str(caught.value) == says
 
 
-def test_what_has_no_effect_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_setting_without_effect_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         client_config(AdminConfig, {"sasl.kerberos.service.name": "kafka"}, {"client_id": "x"})
     assert caplog.messages == ["sasl.kerberos.service.name has no effect in this client"]

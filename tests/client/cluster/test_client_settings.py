@@ -26,7 +26,7 @@ def test_addresses_are_read(text: str, expected: list[Address]) -> None:
     "text",
     ["", " , ", "host:", "host:port", "::1", "[::1", "host:70000", "host:0", "a b:1", ":9092"],
 )
-def test_what_is_no_address_is_refused_in_one_line(text: str) -> None:
+def test_a_wrong_address_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(ClientError) as caught:
         parse_addresses(text)
     assert len(str(caught.value).splitlines()) == 1
@@ -36,7 +36,7 @@ def test_an_ipv6_address_is_shown_in_brackets() -> None:
     assert str(Address("::1", 9092)) == "[::1]:9092"
 
 
-def test_settings_come_from_properties_and_unknown_ones_are_passed_over() -> None:
+def test_settings_come_from_properties_and_unknown_ones_are_ignored() -> None:
     given = {"client.id": "tool", "request.timeout.ms": "5000", "fetch.min.bytes": "7"}
     settings = client_settings("h:1", given)
     assert (settings.client_id, settings.request_timeout_ms) == ("tool", 5000)
@@ -50,6 +50,6 @@ def test_settings_come_from_properties_and_unknown_ones_are_passed_over() -> Non
         ("security.protocol", "SASL_SSL", "sasl.mechanism=GSSAPI is not supported"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(name: str, value: str, reason: str) -> None:
+def test_impossible_settings_are_refused(name: str, value: str, reason: str) -> None:
     with pytest.raises(ClientError, match=reason):
         client_settings("h:1", {name: value})

@@ -38,7 +38,7 @@ async def test_the_second_address_is_taken_if_the_first_is_dead(node: ThreadBrok
         assert await cluster.brokers()
 
 
-async def test_nobody_there_is_an_error_at_once() -> None:
+async def test_an_unreachable_cluster_is_an_error_at_once() -> None:
     async with Cluster(client_settings("127.0.0.1:1,no-such-host.invalid:1")) as cluster:
         with pytest.raises(NoBrokerError) as caught:
             await cluster.topic("orders")
@@ -53,14 +53,14 @@ async def test_a_mistyped_topic_gets_a_suggestion(node: ThreadBroker) -> None:
             await cluster.topic(name + "x")
 
 
-async def test_a_missing_partition_is_named(node: ThreadBroker) -> None:
+async def test_a_missing_partition_is_named_in_the_error(node: ThreadBroker) -> None:
     name = fresh_topic(node, 3)
     async with cluster_of(node) as cluster:
         with pytest.raises(ClientError, match="has no partition 3; it has 3 partitions"):
             await cluster.leader(TopicPartition(name, 3))
 
 
-async def test_errors_that_pass_are_tried_again(node: ThreadBroker) -> None:
+async def test_errors_that_pass_are_retried(node: ThreadBroker) -> None:
     name = fresh_topic(node, 2)
     node.fail_next("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", times=3)
     node.fail_next("ListOffsets", "NOT_LEADER_OR_FOLLOWER", times=3)
@@ -71,7 +71,7 @@ async def test_errors_that_pass_are_tried_again(node: ThreadBroker) -> None:
         assert coordinator in await cluster.brokers()
 
 
-async def test_patience_ends(node: ThreadBroker) -> None:
+async def test_retries_end_with_the_timeout(node: ThreadBroker) -> None:
     node.fail_next("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", times=10_000)
     settings = {"default_api_timeout_ms": "50", "retry_backoff_ms": "1"}
     async with cluster_of(node, **settings) as cluster:
@@ -87,7 +87,7 @@ async def test_an_error_that_will_not_pass_is_raised_at_once(node: ThreadBroker)
             await cluster.with_patience(lambda: cluster.coordinator("some-group"))
 
 
-async def test_dropped_connections_are_opened_again(node: ThreadBroker) -> None:
+async def test_dropped_connections_are_reopened(node: ThreadBroker) -> None:
     name = fresh_topic(node)
     async with cluster_of(node, retry_backoff_ms="1") as cluster:
         wanted = {TopicPartition(name, 0): int(LATEST)}
@@ -97,7 +97,7 @@ async def test_dropped_connections_are_opened_again(node: ThreadBroker) -> None:
             assert (await list_offsets(cluster, wanted))[TopicPartition(name, 0)].offset == 0
 
 
-async def test_questions_to_one_node_share_a_connection(node: ThreadBroker) -> None:
+async def test_requests_to_one_node_share_a_connection(node: ThreadBroker) -> None:
     async with cluster_of(node) as cluster:
         (node_id,) = await cluster.brokers()
         found = await asyncio.gather(*(cluster.connection(node_id) for _ in range(10)))
@@ -105,7 +105,7 @@ async def test_questions_to_one_node_share_a_connection(node: ThreadBroker) -> N
         assert await cluster.connection(node_id, "fetch") not in found
 
 
-async def test_an_api_that_a_broker_lacks_is_named() -> None:
+async def test_a_missing_api_is_named_in_the_error() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         served = [ApiVersion(api_key=18, min_version=0, max_version=4)]
         served.append(ApiVersion(api_key=60, min_version=0, max_version=0))
@@ -139,7 +139,7 @@ async def test_an_empty_partition_has_no_largest_time(node: ThreadBroker) -> Non
     assert found[TopicPartition(name, 0)].offset == -1
 
 
-async def test_who_was_met_is_waited_for_whatever_was_asked(tmp_path: Path) -> None:
+async def test_a_cluster_that_was_reached_is_waited_for_in_every_call(tmp_path: Path) -> None:
     with broker(directory=tmp_path) as running:
         assert isinstance(running, ThreadBroker)
         async with cluster_of(running) as cluster:

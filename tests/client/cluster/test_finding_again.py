@@ -26,12 +26,12 @@ SERVED = [
 
 
 class Signpost:
-    """A server that names other brokers, and tells how often it was asked."""
+    """A server that names other brokers, and counts its requests."""
 
     def __init__(self, *named: Address, error: ErrorCode = ErrorCode.NONE) -> None:
         self.named = named
         self.error = error
-        self.asked = 0
+        self.requests = 0
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -39,7 +39,7 @@ class Signpost:
             if request.header.request_api_key == 18:
                 writer.write(answer(request, ApiVersionsResponse(api_keys=SERVED)))
                 continue
-            self.asked += 1
+            self.requests += 1
             brokers = [
                 MetadataResponseBroker(node_id=number, host=address.host, port=address.port)
                 for number, address in enumerate(self.named, 1)
@@ -55,7 +55,7 @@ async def cluster_at(address: object, **properties: str) -> AsyncIterator[Cluste
         yield cluster
 
 
-async def test_the_beginning_is_where_it_goes_back_to() -> None:
+async def test_rebootstrapping_uses_the_bootstrap_servers() -> None:
     nowhere = Address("127.0.0.1", 1)
     signpost = Signpost(nowhere)
     async with (
@@ -68,7 +68,7 @@ async def test_the_beginning_is_where_it_goes_back_to() -> None:
         assert (await cluster.brokers())[1].address == address
 
 
-async def test_a_client_that_must_not_begin_again_does_not() -> None:
+async def test_a_client_that_must_not_rebootstrap_does_not() -> None:
     signpost = Signpost(Address("127.0.0.1", 1))
     async with (
         strange_server(signpost) as address,
@@ -78,10 +78,10 @@ async def test_a_client_that_must_not_begin_again_does_not() -> None:
         (await cluster.connection(None)).channel.drop("gone")
         with pytest.raises(NoBrokerError):
             await cluster.brokers()
-        assert signpost.asked == 1
+        assert signpost.requests == 1
 
 
-async def test_a_broker_can_send_a_client_back_to_the_beginning() -> None:
+async def test_a_broker_can_make_a_client_rebootstrap() -> None:
     sender = Signpost(error=ErrorCode.REBOOTSTRAP_REQUIRED)
     async with strange_server(sender) as other:
         signpost = Signpost(other)
@@ -89,10 +89,10 @@ async def test_a_broker_can_send_a_client_back_to_the_beginning() -> None:
             await cluster.brokers()
             (await cluster.connection(None)).channel.drop("gone")
             await cluster.brokers()
-    assert (sender.asked, signpost.asked) == (1, 2)
+    assert (sender.requests, signpost.requests) == (1, 2)
 
 
-async def test_who_keeps_failing_is_asked_less_and_less() -> None:
+async def test_a_failing_broker_is_retried_with_growing_pauses() -> None:
     cluster = Cluster(
         client_settings("127.0.0.1:1", {"reconnect.backoff.ms": "40", "retry.backoff.ms": "1"})
     )
@@ -105,7 +105,7 @@ async def test_who_keeps_failing_is_asked_less_and_less() -> None:
         assert cluster.clock.mono_ms() - begun_ms >= 0.8 * (40 + 80 + 160)
 
 
-async def test_patience_bounds_what_never_answers() -> None:
+async def test_a_call_without_a_response_ends_with_its_timeout() -> None:
     async def silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -114,7 +114,7 @@ async def test_patience_bounds_what_never_answers() -> None:
             await cluster.with_patience(cluster.brokers, patience_ms=50)
 
 
-async def test_an_idle_connection_is_closed_and_opened_again(node: ThreadBroker) -> None:
+async def test_an_idle_connection_is_closed_and_reopened(node: ThreadBroker) -> None:
     clock = ShiftedClock()
     settings = client_settings(node.bootstrap, {"connections.max.idle.ms": "60000"})
     async with Cluster(settings, clock) as cluster:
@@ -131,7 +131,7 @@ async def test_an_idle_connection_is_closed_and_opened_again(node: ThreadBroker)
         assert await cluster.brokers()
 
 
-async def test_watched_topics_are_asked_for_when_they_grow_old(node: ThreadBroker) -> None:
+async def test_watched_topics_are_refreshed_after_their_maximum_age(node: ThreadBroker) -> None:
     clock = ShiftedClock()
     name = fresh_topic(node)
     async with Cluster(client_settings(node.bootstrap), clock) as cluster:
@@ -140,16 +140,16 @@ async def test_watched_topics_are_asked_for_when_they_grow_old(node: ThreadBroke
         watch.watch([name])
         await watch.refreshed()
         assert name in cluster.known.topics
-        told = asyncio.Event()
-        watch.on_update(lambda _: told.set())
+        updated = asyncio.Event()
+        watch.on_update(lambda _: updated.set())
         clock.advance(301_000)
-        await told.wait()
+        await updated.wait()
         watch.watch_only(None)
         while name not in (await watch.refreshed()).topics:
             pass
 
 
-async def test_a_watch_goes_on_when_a_broker_comes_back(node: ThreadBroker) -> None:
+async def test_a_watch_resumes_when_a_broker_comes_back(node: ThreadBroker) -> None:
     name = fresh_topic(node)
     async with cluster_of(node, retry_backoff_ms="1") as cluster:
         watch = MetadataWatch(cluster)
@@ -161,7 +161,7 @@ async def test_a_watch_goes_on_when_a_broker_comes_back(node: ThreadBroker) -> N
             assert name in (await watch.refreshed()).topics
 
 
-async def test_waiting_for_news_ends_if_nobody_was_ever_there() -> None:
+async def test_waiting_for_metadata_fails_if_no_broker_was_ever_reached() -> None:
     async with cluster_at("127.0.0.1:1") as cluster:
         watch = MetadataWatch(cluster)
         watch.start()

@@ -30,7 +30,7 @@ def test_an_older_answer_changes_nothing() -> None:
     assert known.leader_of(PARTITION) == (2, 6)
 
 
-def test_what_is_doubted_is_still_known() -> None:
+def test_doubted_metadata_is_kept() -> None:
     known = KnownCluster()
     known.take(said(leader=1, epoch=5))
     known.doubt()
@@ -40,7 +40,7 @@ def test_what_is_doubted_is_still_known() -> None:
     assert known.is_fresh("orders")
 
 
-def test_a_topic_that_was_made_anew_begins_anew() -> None:
+def test_a_recreated_topic_begins_with_new_epochs() -> None:
     known = KnownCluster()
     known.take(said(leader=1, epoch=5))
     known.take(said(leader=2, epoch=0, topic_id=TWO))
@@ -60,7 +60,7 @@ def test_a_hint_counts_if_it_is_newer_and_says_where() -> None:
     assert known.brokers[3].address.port == 9003
 
 
-def test_a_topic_that_is_gone_is_not_known_any_more() -> None:
+def test_a_deleted_topic_is_forgotten() -> None:
     known = KnownCluster()
     known.take(said(leader=1, epoch=5))
     known.take(ClusterMetadata("cluster", 1, {}, {}, frozenset({"orders"}), {}))

@@ -1,4 +1,4 @@
-"""What is wrong with security settings is said before anything is connected to."""
+"""Wrong security settings raise before the first connection."""
 
 from pathlib import Path
 
@@ -45,22 +45,25 @@ def test_credentials_are_read_as_java_writes_them(jaas: str) -> None:
         (TLS | {"ssl.endpoint.identification.algorithm": "LDAP"}, "there is https, or nothing"),
         (TLS | {"ssl.cipher.suites": "NO_SUCH_SUITE"}, "names no suite of OpenSSL"),
         (TLS | {"ssl.truststore.certificates": "-----BEGIN NONSENSE"}, "holds no certificate"),
-        (TLS | {"ssl.truststore.type": "PKCS12"}, "there is PEM only"),
+        (TLS | {"ssl.truststore.type": "PKCS12"}, "only PEM is supported"),
         (TLS | {"ssl.keystore.key": "-----BEGIN NONSENSE"}, "give both, or none"),
-        (TLS | {"ssl.keystore.location": NOT_PEM}, "is no PEM"),
+        (
+            TLS | {"ssl.keystore.location": NOT_PEM},
+            "is not a PEM",
+        ),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(settings: dict[str, str], says: str) -> None:
+def test_wrong_settings_are_an_error_of_one_line(settings: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         client_settings("h:1", settings)
     assert says in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_java_key_store_is_told_how_to_become_pem(tmp_path: Path) -> None:
+def test_a_java_key_store_is_refused_with_the_command_to_convert_it(tmp_path: Path) -> None:
     store = tmp_path / "trust.jks"
     store.write_bytes(b"\xfe\xed\xfe\xed" + bytes(100))
-    with pytest.raises(ConfigError, match="is no PEM file; `openssl pkcs12"):
+    with pytest.raises(ConfigError, match="is not a PEM file; `openssl pkcs12"):
         client_settings("h:1", TLS | {"ssl.truststore.location": str(store)})
 
 

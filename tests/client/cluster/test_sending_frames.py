@@ -70,7 +70,7 @@ def test_headers_of_a_frame_are_sent(node: ThreadBroker) -> None:
     }
 
 
-def test_frames_that_cannot_be_sent_are_said_in_one_line(node: ThreadBroker) -> None:
+def test_frames_that_cannot_be_sent_are_an_error_of_one_line(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     wrong: list[tuple[Any, str]] = [
         (pd.DataFrame({"amount": ["a"]}), "no column named value"),
@@ -81,11 +81,11 @@ def test_frames_that_cannot_be_sent_are_said_in_one_line(node: ThreadBroker) -> 
         (pa.table({"value": ["a"], "KEY": ["k"]}), "a column 'KEY'; did you mean 'key'"),
         (pa.table({"value": ["a"], "TimeStamp": [1]}), "'TimeStamp'; did you mean 'timestamp'"),
         (pd.DataFrame({"value": [b"a", 1]}), "rows of this DataFrame do not fit: .*bytes"),
-        (pd.Series(["a"], name="value"), "a Series is no table"),
-        (pl.Series("value", ["a"]), "a Series is no table; pyarrow tables"),
+        (pd.Series(["a"], name="value"), "a Series is not a table"),
+        (pl.Series("value", ["a"]), "a Series is not a table; give a pyarrow table"),
         (pl.DataFrame({"value": [1.5]}), "column value is double"),
         (pl.LazyFrame({"value": ["a"]}), r"a LazyFrame has no rows yet: call .collect\(\)"),
-        ([b"a"], "a list is no table"),
+        ([b"a"], "a list is not a table"),
         (pl.DataFrame({"value": ["a"], "key": [7]}), "key is int64; it must be binary or text"),
         (pd.DataFrame({"value": ["a"], "ky": ["k"]}), "a column 'ky'; did you mean 'key'"),
         (pd.DataFrame({"value": ["a"], "header": [[]]}), "'header'; did you mean 'headers'"),

@@ -62,7 +62,7 @@ def found_by_mypy(folder: Path, cache: Path, programs: dict[str, str]) -> list[s
     return [line for line in ran.stdout.splitlines() if "error:" in line]
 
 
-def test_mypy_takes_what_is_right_and_finds_what_is_wrong(
+def test_mypy_accepts_right_arguments_and_finds_wrong_ones(
     tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     """The package is checked, too, but not again at the next run."""

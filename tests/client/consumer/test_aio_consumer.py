@@ -18,7 +18,7 @@ def consumer_of(node: ThreadBroker, **settings: Any) -> Consumer:
     return Consumer(node.bootstrap, **(chosen | settings))
 
 
-async def test_records_come_one_by_one(node: ThreadBroker) -> None:
+async def test_records_are_iterated_singly(node: ThreadBroker) -> None:
     topic = fresh_topic(node, 2)
     produce(node.bootstrap, topic, [b"%d" % i for i in range(200)])
     found = []
@@ -30,7 +30,7 @@ async def test_records_come_one_by_one(node: ThreadBroker) -> None:
                 break
         await consumer.commit()
         committed = await consumer.committed(consumer.assignment())
-        # The last one was not done with when the loop ended.
+        # The last record was not processed when the loop ended.
         assert sum(at.offset for at in committed.values() if at) == 199
     assert sorted(found) == list(range(200))
 
@@ -73,25 +73,25 @@ async def test_a_seek_before_the_fetch_is_sent_is_not_answered_by_it(node: Threa
 async def test_listeners_may_be_coroutines(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"a", b"b"], 0)
-    told = []
+    calls = []
     async with consumer_of(node) as consumer:
 
         class Listener:
             async def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
                 await asyncio.sleep(0)
-                told.append(("assigned", len(partitions)))
+                calls.append(("assigned", len(partitions)))
                 consumer.seek(partitions[0], 1)
 
             async def on_partitions_revoked(self, partitions: list[TopicPartition]) -> None:
                 await consumer.commit()
-                told.append(("revoked", len(partitions)))
+                calls.append(("revoked", len(partitions)))
 
         consumer.subscribe(topic, listener=Listener())
         assert [one.value for one in await consumer.poll(30)] == [b"b"]
-    assert told == [("assigned", 1), ("revoked", 1)]
+    assert calls == [("assigned", 1), ("revoked", 1)]
 
 
-async def test_two_polls_at_once_are_told(node: ThreadBroker) -> None:
+async def test_two_polls_at_once_are_an_error(node: ThreadBroker) -> None:
     async with consumer_of(node) as consumer:
         consumer.assign([(fresh_topic(node), 0)])
 
@@ -150,7 +150,7 @@ async def test_a_table_begins_where_records_ended(node: ThreadBroker) -> None:
         assert table["offset"].to_pylist() == list(range(30, 100))
 
 
-async def test_who_polls_without_waiting_gets_records_too(node: ThreadBroker) -> None:
+async def test_polling_without_waiting_gets_records(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"a"], 0)
     async with consumer_of(node) as consumer, asyncio.timeout(60):

@@ -54,7 +54,7 @@ def test_each_partition_keeps_its_order(node: ThreadBroker) -> None:
         assert offsets == list(range(len(offsets)))
 
 
-def test_a_poll_gives_no_more_than_it_may(node: ThreadBroker) -> None:
+def test_a_poll_returns_at_most_max_poll_records(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"x"] * 20, 0)
     with consumer_of(node, max_poll_records=7) as consumer:
@@ -65,7 +65,7 @@ def test_a_poll_gives_no_more_than_it_may(node: ThreadBroker) -> None:
         assert consumer.position((topic, 0)) == 16
 
 
-def test_memory_for_what_is_ahead_is_bounded(node: ThreadBroker) -> None:
+def test_memory_for_fetched_records_is_bounded(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"x" * 10_000] * 400, 0, batch_size=20_000)
     with consumer_of(node, max_partition_fetch_bytes=50_000) as consumer:
@@ -78,7 +78,7 @@ def test_memory_for_what_is_ahead_is_bounded(node: ThreadBroker) -> None:
     assert [one.offset for one in found] == list(range(400))
 
 
-def test_a_broker_is_told_only_what_changed(node: ThreadBroker) -> None:
+def test_a_fetch_session_sends_only_what_changed(node: ThreadBroker) -> None:
     topic = fresh_topic(node, 3)
     with consumer_of(node, fetch_max_wait_ms=10) as consumer:
         consumer.assign([(topic, number) for number in range(3)])
@@ -92,7 +92,7 @@ def test_a_broker_is_told_only_what_changed(node: ThreadBroker) -> None:
         assert (plan.rows, plan.forgotten) == ({}, {})
 
 
-# Where it begins.
+# Start positions.
 
 
 def test_earliest_and_latest(node: ThreadBroker) -> None:
@@ -107,7 +107,7 @@ def test_earliest_and_latest(node: ThreadBroker) -> None:
         assert values(read(early, 2)) == [b"old", b"new"]
 
 
-def test_none_is_an_error_that_a_seek_cures(node: ThreadBroker) -> None:
+def test_without_a_reset_policy_a_seek_clears_the_error(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"a", b"b"], 0)
     with consumer_of(node, auto_offset_reset="none") as consumer:
@@ -118,7 +118,7 @@ def test_none_is_an_error_that_a_seek_cures(node: ThreadBroker) -> None:
         assert values(read(consumer, 1)) == [b"b"]
 
 
-def test_by_duration_begins_that_long_ago(node: ThreadBroker) -> None:
+def test_by_duration_starts_that_long_ago(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     now_ms = time.time_ns() // 1_000_000
     producer = ConfluentProducer({"bootstrap.servers": node.bootstrap})
@@ -133,7 +133,7 @@ def test_by_duration_begins_that_long_ago(node: ThreadBroker) -> None:
         assert consumer.position((topic, 0)) == 3
 
 
-def test_a_position_that_is_gone_is_reset(node: ThreadBroker) -> None:
+def test_a_position_that_no_longer_exists_is_reset(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"%d" % i for i in range(10)], 0)
     admin = AdminClient({"bootstrap.servers": node.bootstrap})
@@ -147,14 +147,14 @@ def test_a_position_that_is_gone_is_reset(node: ThreadBroker) -> None:
         consumer.assign([(topic, 0)])
         consumer.commit({(topic, 0): 8})
         consumer.seek((topic, 0), 2)
-        for _ in range(3):  # What was committed is no way out.
+        for _ in range(3):  # The committed offset does not help.
             with pytest.raises(NoOffsetError, match="no longer has offset 2"):
                 consumer.poll(30)
         consumer.seek((topic, 0), 7)
         assert values(read(consumer, 3)) == [b"7", b"8", b"9"]
 
 
-# Where it stands.
+# Positions and commits.
 
 
 def test_seek_position_and_lag(node: ThreadBroker) -> None:
@@ -176,7 +176,7 @@ def test_seek_position_and_lag(node: ThreadBroker) -> None:
         assert consumer.poll(0.1) == []
 
 
-def test_what_was_fetched_before_a_seek_is_not_given(node: ThreadBroker) -> None:
+def test_records_fetched_before_a_seek_are_dropped(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"%d" % i for i in range(1000)], 0)
     with consumer_of(node, max_poll_records=10) as consumer:
@@ -209,7 +209,7 @@ def test_times_are_found(node: ThreadBroker) -> None:
         assert consumer.position(place) == 3
 
 
-def test_paused_partitions_give_nothing_until_they_are_resumed(node: ThreadBroker) -> None:
+def test_paused_partitions_return_nothing_until_resumed(node: ThreadBroker) -> None:
     topic = fresh_topic(node, 2)
     for number in (0, 1):
         produce(node.bootstrap, topic, [b"%d" % number] * 50, number)
@@ -228,7 +228,7 @@ def test_paused_partitions_give_nothing_until_they_are_resumed(node: ThreadBroke
         assert rest[-1].offset == 49
 
 
-def test_read_committed_leaves_out_what_was_aborted(node: ThreadBroker) -> None:
+def test_read_committed_omits_aborted_records(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     producer = ConfluentProducer(
         {"bootstrap.servers": node.bootstrap, "transactional.id": fresh_name("tx")}
@@ -251,7 +251,7 @@ def test_read_committed_leaves_out_what_was_aborted(node: ThreadBroker) -> None:
         uncommitted.assign([(topic, 0)])
         assert values(read(committed, 6)) == [b"1", b"1", b"3", b"3", b"5", b"5"]
         assert committed.poll(0.2) == []
-        # Behind the last marker, in front of the open transaction.
+        # After the last marker, before the open transaction.
         assert committed.position((topic, 0)) == 18
         assert committed.end_offsets([(topic, 0)]) == {(topic, 0): 18}
         assert len(read(uncommitted, 13)) == 13
@@ -260,10 +260,10 @@ def test_read_committed_leaves_out_what_was_aborted(node: ThreadBroker) -> None:
         assert values(read(committed, 1)) == [b"open"]
 
 
-# Records one by one, keys and values.
+# Single records, keys and values.
 
 
-def test_a_loop_counts_only_what_it_was_given(node: ThreadBroker) -> None:
+def test_a_loop_commits_only_the_records_that_it_got(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"%d" % i for i in range(10)], 0)
     with consumer_of(node) as consumer:
@@ -271,7 +271,7 @@ def test_a_loop_counts_only_what_it_was_given(node: ThreadBroker) -> None:
         for record in consumer:
             if record.offset == 4:
                 break
-        # The loop was left while it had the record at 4: that one is not done.
+        # The loop was left while it had the record at 4: that one is not processed.
         assert consumer.position((topic, 0)) == 4
         consumer.commit()
         assert [one.offset for one in read(consumer, 5)] == [5, 6, 7, 8, 9]
@@ -291,7 +291,7 @@ def test_deserializers_make_keys_and_values(node: ThreadBroker) -> None:
         assert (record.key, record.value) == ("1", 1)
 
 
-def test_a_record_that_cannot_be_read_is_named_and_can_be_left_out(node: ThreadBroker) -> None:
+def test_an_unreadable_record_is_named_and_can_be_skipped(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"1", b"x", b"3"], 0)
     with consumer_of(node, value_deserializer=int) as consumer:
@@ -343,7 +343,7 @@ def test_a_wakeup_ends_a_poll(node: ThreadBroker) -> None:
         assert values(read(consumer, 1)) == [b"after"]
 
 
-def test_a_closed_consumer_says_so(node: ThreadBroker) -> None:
+def test_a_closed_consumer_raises_closed_error(node: ThreadBroker) -> None:
     consumer = consumer_of(node)
     consumer.close()
     consumer.close()
@@ -353,7 +353,7 @@ def test_a_closed_consumer_says_so(node: ThreadBroker) -> None:
         consumer.subscribe("t")
 
 
-def test_two_threads_at_once_are_told(node: ThreadBroker) -> None:
+def test_two_threads_at_once_are_an_error(node: ThreadBroker) -> None:
     with consumer_of(node) as consumer:
         consumer.assign([(fresh_topic(node), 0)])
         poller = threading.Thread(target=consumer.poll, args=(2,))
@@ -376,7 +376,7 @@ def test_two_threads_at_once_are_told(node: ThreadBroker) -> None:
         ({"group_id": ""}, "group.id is empty"),
     ],
 )
-def test_wrong_settings_are_named(
+def test_wrong_settings_are_named_in_the_error(
     node: ThreadBroker, settings: dict[str, object], problem: str
 ) -> None:
     if not problem:
@@ -386,7 +386,7 @@ def test_wrong_settings_are_named(
         consumer_of(node, **settings)
 
 
-def test_wrong_use_is_named(node: ThreadBroker) -> None:
+def test_wrong_use_is_an_error(node: ThreadBroker) -> None:
     with pytest.raises(UnsupportedError, match=r"group\.protocol"):
         consumer_of(node, group_protocol="consumer")
     with consumer_of(node) as consumer:
@@ -411,7 +411,7 @@ def test_wrong_use_is_named(node: ThreadBroker) -> None:
             alone.commit({("t", 0): 1})
 
 
-def test_a_loop_goes_on_over_whatever_its_body_does(node: ThreadBroker) -> None:
+def test_a_loop_continues_after_any_call_in_its_body(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"%d" % i for i in range(20)], 0)
     seen = []

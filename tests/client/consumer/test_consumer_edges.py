@@ -1,4 +1,4 @@
-"""Consumers where nobody looks: what is paused and in the way, topics that are made again."""
+"""Rare cases of consumers: paused partitions that fill the buffer, recreated topics."""
 
 import contextlib
 import signal
@@ -22,7 +22,7 @@ from moldau.types import TopicPartition
 LARGE = [bytes(10_000)] * 100
 
 
-def test_what_is_paused_is_not_in_the_way_of_others(node: ThreadBroker) -> None:
+def test_paused_partitions_do_not_block_others(node: ThreadBroker) -> None:
     held, wanted = fresh_topic(node), fresh_topic(node)
     for topic in (held, wanted):
         produce(node.bootstrap, topic, LARGE, 0)
@@ -39,7 +39,7 @@ def test_what_is_paused_is_not_in_the_way_of_others(node: ThreadBroker) -> None:
         assert [one.offset for one in first + rest] == list(range(100))
 
 
-def test_a_seek_while_all_is_paused_leaves_nothing_behind(node: ThreadBroker) -> None:
+def test_a_seek_while_all_is_paused_drops_what_was_fetched(node: ThreadBroker) -> None:
     moved, other = fresh_topic(node), fresh_topic(node)
     for topic in (moved, other):
         produce(node.bootstrap, topic, LARGE, 0)
@@ -57,7 +57,7 @@ def test_a_seek_while_all_is_paused_leaves_nothing_behind(node: ThreadBroker) ->
         assert [one.offset for one in read(consumer, 100)] == list(range(100))
 
 
-def test_a_topic_that_was_made_again_is_read_on(tmp_path: Path) -> None:
+def test_a_recreated_topic_is_read(tmp_path: Path) -> None:
     with broker(directory=tmp_path) as running:
         assert isinstance(running, ThreadBroker)
         running.create_topic("again", 1)
@@ -73,16 +73,16 @@ def test_a_topic_that_was_made_again_is_read_on(tmp_path: Path) -> None:
             assert values(read(consumer, 1)) == [b"new"]
 
 
-def test_an_error_that_stays_is_not_asked_for_again_at_once(node: ThreadBroker) -> None:
+def test_a_permanent_error_is_not_retried_at_once(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     with consumer_of(node, retry_backoff_ms=50, retry_backoff_max_ms=50) as consumer:
         consumer.assign([(topic, 0)])
         node.fail_next("Fetch", "TOPIC_AUTHORIZATION_FAILED", 1_000)
-        began, told = time.monotonic(), 0
-        while told < 5:
+        began, errors = time.monotonic(), 0
+        while errors < 5:
             with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
                 consumer.poll(30)
-            told += 1
+            errors += 1
         # Kafka's pauses are up to a fifth shorter than they are set.
         assert time.monotonic() - began > 3 * 0.04
 
@@ -100,7 +100,7 @@ class Spoilt:
         raise ValueError("committed")
 
 
-def test_interceptors_that_fail_cost_no_record(node: ThreadBroker) -> None:
+def test_failing_interceptors_lose_no_record(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"a", b"b"], 0)
     with consumer_of(node, interceptor_classes=[Spoilt]) as consumer:
@@ -112,7 +112,7 @@ def test_interceptors_that_fail_cost_no_record(node: ThreadBroker) -> None:
         )
 
 
-def test_a_listener_that_fails_does_not_keep_a_place_in_the_group(node: ThreadBroker) -> None:
+def test_an_error_in_a_listener_does_not_block_the_group(node: ThreadBroker) -> None:
     topic, group = fresh_topic(node), fresh_name("group")
     produce(node.bootstrap, topic, [b"a"], 0)
     consumer = consumer_of(node, group_id=group)
@@ -145,7 +145,7 @@ def test_a_seek_while_the_buffer_is_full_is_obeyed(node: ThreadBroker) -> None:
 
 
 @pytest.mark.parametrize("offset", [2**63, -1, "5"])
-def test_offsets_that_cannot_be_are_named(node: ThreadBroker, offset: Any) -> None:
+def test_impossible_offsets_are_named_in_the_error(node: ThreadBroker, offset: Any) -> None:
     with consumer_of(node) as consumer:
         consumer.assign([("a", 0)])
         with pytest.raises(ClientError, match="is not an offset"):
@@ -176,7 +176,7 @@ def test_closing_while_another_thread_polls_is_refused_and_changes_nothing(
     consumer.wakeup()
 
 
-def test_a_poll_that_was_interrupted_leaves_nothing_behind(node: ThreadBroker) -> None:
+def test_an_interrupted_poll_leaves_no_tasks(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"%d" % number for number in range(50)], 0)
 
@@ -199,7 +199,7 @@ def test_a_poll_that_was_interrupted_leaves_nothing_behind(node: ThreadBroker) -
         signal.signal(signal.SIGALRM, before)
 
 
-def test_a_topic_that_cannot_be_seen_while_it_is_shared_out_is_shared_out_soon(
+def test_a_topic_without_metadata_during_an_assignment_is_assigned_soon_after(
     node: ThreadBroker,
 ) -> None:
     topic = fresh_topic(node)
@@ -225,7 +225,7 @@ def test_a_topic_that_cannot_be_seen_while_it_is_shared_out_is_shared_out_soon(
         assert values(read(consumer, 1)) == [b"b"]
 
 
-def test_the_leader_sees_what_becomes_of_topics_of_others(node: ThreadBroker) -> None:
+def test_the_leader_watches_the_topics_of_other_members(node: ThreadBroker) -> None:
     own, others, group = fresh_topic(node), fresh_topic(node), fresh_name("group")
     settings = {"group_id": group, "metadata_max_age_ms": 100, "heartbeat_interval_ms": 50}
     with consumer_of(node, **settings) as leader, consumer_of(node, **settings) as other:

@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture
 def consumer(node: ThreadBroker) -> Iterator[Consumer]:
-    # Who was said to be unknown waits until its former self is.
+    # A member that is reported as unknown waits until its former membership has expired.
     settings = {"heartbeat_interval_ms": 100, "session_timeout_ms": 3000}
     with consumer_of(node, **settings, **SETTINGS) as made:
         yield made
@@ -56,7 +56,7 @@ def consumer(node: ThreadBroker) -> Iterator[Consumer]:
         ("Metadata", "LEADER_NOT_AVAILABLE"),
     ],
 )
-def test_errors_that_pass_are_tried_again(
+def test_errors_that_pass_are_retried(
     node: ThreadBroker, consumer: Consumer, api: str, error: str
 ) -> None:
     topic = fresh_topic(node)
@@ -66,7 +66,7 @@ def test_errors_that_pass_are_tried_again(
     assert values(read(consumer, 50)) == [b"%d" % i for i in range(50)]
 
 
-def test_errors_that_nobody_can_cure_are_told_and_reading_goes_on(
+def test_permanent_errors_are_raised_and_reading_continues(
     node: ThreadBroker, consumer: Consumer
 ) -> None:
     topic = fresh_topic(node)
@@ -88,7 +88,7 @@ def test_errors_that_nobody_can_cure_are_told_and_reading_goes_on(
         "UNKNOWN_MEMBER_ID",
     ],
 )
-def test_heartbeats_that_are_refused_lead_back_into_the_group(
+def test_a_refused_heartbeat_makes_the_member_rejoin(
     node: ThreadBroker, consumer: Consumer, error: str
 ) -> None:
     topic = fresh_topic(node)
@@ -102,7 +102,7 @@ def test_heartbeats_that_are_refused_lead_back_into_the_group(
 
 
 @pytest.mark.parametrize("error", ["NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"])
-def test_commits_are_tried_again(node: ThreadBroker, consumer: Consumer, error: str) -> None:
+def test_commits_are_retried(node: ThreadBroker, consumer: Consumer, error: str) -> None:
     topic = fresh_topic(node)
     consumer.subscribe(topic)
     poll_until(lambda: bool(consumer.assignment()), consumer)
@@ -113,7 +113,7 @@ def test_commits_are_tried_again(node: ThreadBroker, consumer: Consumer, error: 
     assert found.offset == 5
 
 
-def test_cut_connections_lose_and_double_nothing(node: ThreadBroker) -> None:
+def test_cut_connections_neither_lose_nor_duplicate_records(node: ThreadBroker) -> None:
     topic = fresh_topic(node, 3)
     produce(node.bootstrap, topic, [b"%d" % i for i in range(9000)])
     found: list[bytes] = []
@@ -148,7 +148,7 @@ def test_a_broker_that_does_not_answer_is_given_up(node: ThreadBroker) -> None:
         assert values(read(consumer, 1, patience_s=20)) == [b"a"]
 
 
-def test_a_broker_that_is_killed_and_comes_back_is_read_on(tmp_path: Path) -> None:
+def test_reading_resumes_after_a_broker_is_killed_and_restarted(tmp_path: Path) -> None:
     settings = {"group.initial.rebalance.delay.ms": "0", "moldau.flush.policy": "group"}
     with broker(settings, directory=tmp_path, process=True) as node:
         assert isinstance(node, ProcessBroker)
@@ -174,14 +174,14 @@ def test_a_broker_that_is_killed_and_comes_back_is_read_on(tmp_path: Path) -> No
             consumer.commit()
 
 
-def test_nobody_there_is_said(node: ThreadBroker) -> None:
+def test_an_unreachable_cluster_is_an_error(node: ThreadBroker) -> None:
     with Consumer("127.0.0.1:9", group_id="g", **SETTINGS) as consumer:
         consumer.subscribe("t")
         with pytest.raises(NoBrokerError, match="nothing listens there"):
             consumer.poll(30)
 
 
-def test_answers_cut_in_the_middle_lose_and_double_nothing() -> None:
+def test_responses_cut_in_the_middle_neither_lose_nor_duplicate_records() -> None:
     written = [b"%d" % i for i in range(5000)]
     with LossyProxy() as proxy, proxy.broker() as node:
         topic = fresh_name()
@@ -196,7 +196,7 @@ def test_answers_cut_in_the_middle_lose_and_double_nothing() -> None:
             assert consumer.metrics()["fetches_failed"] >= 5
 
 
-def test_a_commit_whose_answer_was_lost_is_made_again() -> None:
+def test_a_commit_whose_response_was_lost_is_retried() -> None:
     with LossyProxy() as proxy, proxy.broker() as node:
         topic = fresh_name()
         node.create_topic(topic, 1)
@@ -251,7 +251,7 @@ def test_committed_offsets_never_go_back(node: ThreadBroker) -> None:
     ],
     ids=["commit", "committed", "end_offsets"],
 )
-def test_a_broker_that_is_silent_is_waited_for_no_longer_than_said(use: Any) -> None:
+def test_a_silent_broker_is_waited_for_until_the_timeout(use: Any) -> None:
     with LossyProxy() as proxy, proxy.broker() as node:
         topic = fresh_name()
         node.create_topic(topic, 1)
@@ -262,7 +262,7 @@ def test_a_broker_that_is_silent_is_waited_for_no_longer_than_said(use: Any) -> 
             proxy.swallow_answers()
             with pytest.raises(MoldauError):
                 use(consumer, topic)
-            # Polling goes on, without records.
+            # Polling continues, without records.
             assert consumer.poll(0.1) == []
             consumer.close(timeout=0.2)
 
@@ -271,8 +271,8 @@ def _sockets() -> int:
     return sum(one.status != psutil.CONN_LISTEN for one in psutil.Process().net_connections())
 
 
-def test_nothing_is_left_behind_by_the_other_face(node: ThreadBroker) -> None:
-    """Neither tasks nor sockets, whatever happened to them before."""
+def test_the_asyncio_consumer_leaves_no_tasks_or_sockets(node: ThreadBroker) -> None:
+    """Neither tasks nor sockets, after any of these faults."""
     topic = fresh_topic(node, 2)
     produce(node.bootstrap, topic, [b"%d" % i for i in range(100)])
     node.drop_connections()
@@ -303,11 +303,11 @@ def test_nothing_is_left_behind_by_the_other_face(node: ThreadBroker) -> None:
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(disturbed())
-    # Those of the broker end when it notices.
+    # The broker closes its sockets when it notices.
     poll_until(lambda: node.drop_connections() == 0)
 
 
-def test_nothing_is_left_behind(node: ThreadBroker) -> None:
+def test_a_closed_consumer_leaves_no_tasks_or_sockets(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     before = threading.active_count()
     poll_until(lambda: node.drop_connections() == 0)
@@ -330,7 +330,7 @@ def test_nothing_is_left_behind(node: ThreadBroker) -> None:
         ("FindCoordinator", "COORDINATOR_NOT_AVAILABLE"),
     ],
 )
-def test_trouble_that_outlasts_every_patience_does_not_end_a_loop_of_polls(
+def test_errors_longer_than_any_timeout_do_not_end_a_loop_of_polls(
     node: ThreadBroker, api: str, error: str
 ) -> None:
     """As with Kafka's own consumer: what may pass is not the user's to deal with."""

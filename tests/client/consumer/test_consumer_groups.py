@@ -26,11 +26,11 @@ class Diary:
     """A listener that remembers."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, set[TopicPartition]]] = []
+        self.calls: list[tuple[str, set[TopicPartition]]] = []
         self.threads: set[int] = set()
 
     def _note(self, what: str, partitions: list[TopicPartition]) -> None:
-        self.told.append((what, set(partitions)))
+        self.calls.append((what, set(partitions)))
         self.threads.add(threading.get_ident())
 
     def on_partitions_assigned(self, partitions: list[TopicPartition]) -> None:
@@ -82,14 +82,14 @@ def test_eager_members_give_up_everything_first(node: ThreadBroker) -> None:
     diary = Diary()
     with members(node, 2, partition_assignment_strategy=["range"]) as (one, two):
         one.subscribe(topic, listener=diary)
-        poll_until(lambda: len(diary.told) == 1, one)
+        poll_until(lambda: len(diary.calls) == 1, one)
         two.subscribe(topic)
         poll_until(lambda: sizes(one, two) == [1, 1], one, two)
         both = {TopicPartition(topic, 0), TopicPartition(topic, 1)}
         mine = one.assignment()
-        assert diary.told == [("assigned", both), ("revoked", both), ("assigned", mine)]
+        assert diary.calls == [("assigned", both), ("revoked", both), ("assigned", mine)]
         one.close()
-    assert diary.told[3:] == [("revoked", mine)]
+    assert diary.calls[3:] == [("revoked", mine)]
     assert diary.threads == {threading.get_ident()}
 
 
@@ -99,13 +99,13 @@ def test_cooperative_members_keep_what_stays_theirs(node: ThreadBroker) -> None:
     settings = {"partition_assignment_strategy": ["cooperative-sticky"]}
     with members(node, 2, **settings) as (one, two):
         one.subscribe(topic, listener=diary)
-        poll_until(lambda: len(diary.told) == 1, one)
+        poll_until(lambda: len(diary.calls) == 1, one)
         two.subscribe(topic)
         poll_until(lambda: sizes(one, two) == [1, 1], one, two)
         moved = two.assignment()
         poll_until(lambda: one._engine.group is not None and one._engine.group.is_stable, one, two)
-        told = [entry for entry in diary.told[1:] if entry[1]]
-        assert told == [("revoked", moved)]
+        calls = [entry for entry in diary.calls[1:] if entry[1]]
+        assert calls == [("revoked", moved)]
 
 
 def test_records_are_read_once_while_members_come_and_go(node: ThreadBroker) -> None:
@@ -185,7 +185,7 @@ def test_groups_are_shared_with_confluent_kafka(
     assert sorted(map(int, found)) == list(range(300))
 
 
-def test_a_pattern_follows_topics_that_come(node: ThreadBroker) -> None:
+def test_a_pattern_includes_later_topics(node: ThreadBroker) -> None:
     prefix = fresh_name("pattern")
     node.create_topic(f"{prefix}-a", 1)
     with members(node, 1, metadata_max_age_ms=200) as (one,):
@@ -220,12 +220,12 @@ def test_a_subscription_can_change(node: ThreadBroker) -> None:
         poll_until(lambda: sizes(one) == [2], one)
         one.subscribe([second], listener=diary)
         poll_until(lambda: sizes(one) == [3], one)
-        assert [what for what, _ in diary.told] == ["assigned", "revoked", "assigned"]
+        assert [what for what, _ in diary.calls] == ["assigned", "revoked", "assigned"]
         one.unsubscribe()
         assert (one.assignment(), one.subscription()) == (set(), set())
 
 
-def test_an_own_assignor_shares_out(node: ThreadBroker) -> None:
+def test_a_custom_assignor_is_used(node: ThreadBroker) -> None:
     class EverythingToTheFirst:
         name = "first"
         protocols = (RebalanceProtocol.EAGER,)
@@ -245,7 +245,7 @@ def test_an_own_assignor_shares_out(node: ThreadBroker) -> None:
         poll_until(lambda: sizes(one, two) == [0, 4], one, two)
 
 
-# Being there.
+# Heartbeats and polls.
 
 
 def wait_for_heartbeats(member: Consumer, count: int) -> None:
@@ -270,7 +270,7 @@ def test_a_member_stays_while_its_user_is_busy(node: ThreadBroker) -> None:
         assert one.group_metadata() == before
 
 
-def test_who_polls_too_late_loses_its_place_and_comes_back(node: ThreadBroker) -> None:
+def test_a_member_that_polls_too_late_loses_its_partitions_and_rejoins(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"a", b"b"], 0)
     diary = Diary()
@@ -279,14 +279,14 @@ def test_who_polls_too_late_loses_its_place_and_comes_back(node: ThreadBroker) -
         slow.subscribe(topic, listener=diary)
         read(slow, 2)
         other.subscribe(topic)
-        # Nobody polls with the first one: the group goes on without it.
+        # The first one does not poll: the group continues without it.
         poll_until(lambda: sizes(other) == [1], other)
         with pytest.raises(CommitFailedError, match=r"max\.poll\.interval\.ms"):
             slow.commit({(topic, 0): 2})
         other.close()
         # The poll that brings the partition back may bring its records, too.
         again = values(read(slow, 2))
-        assert [what for what, partitions in diary.told if partitions] == [
+        assert [what for what, partitions in diary.calls if partitions] == [
             "assigned",
             "lost",
             "assigned",
@@ -295,7 +295,9 @@ def test_who_polls_too_late_loses_its_place_and_comes_back(node: ThreadBroker) -
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_what_the_group_took_away_is_lost_not_revoked(node: ThreadBroker, assignor: str) -> None:
+def test_partitions_of_a_removed_member_are_lost_not_revoked(
+    node: ThreadBroker, assignor: str
+) -> None:
     topic = fresh_topic(node)
     mine = {TopicPartition(topic, 0)}
     diary = Diary()
@@ -303,9 +305,9 @@ def test_what_the_group_took_away_is_lost_not_revoked(node: ThreadBroker, assign
         one.subscribe(topic, listener=diary)
         poll_until(lambda: sizes(one) == [1], one)
         node.fail_next("Heartbeat", "UNKNOWN_MEMBER_ID")
-        poll_until(lambda: len(diary.told) == 2, one)
+        poll_until(lambda: len(diary.calls) == 2, one)
         assert one.assignment() == set()
-    assert diary.told == [("assigned", mine), ("lost", mine)]
+    assert diary.calls == [("assigned", mine), ("lost", mine)]
 
 
 def test_closing_leaves_the_group_at_once(node: ThreadBroker) -> None:
@@ -329,16 +331,16 @@ def test_a_static_member_comes_back_to_its_partitions(node: ThreadBroker) -> Non
         other.subscribe(topic, listener=diary)
         poll_until(lambda: sizes(first, other) == [1, 1], first, other)
         mine = first.assignment()
-        told = len(diary.told)
+        count = len(diary.calls)
         first.close()
         with consumer_of(node, group_instance_id="a", **settings) as again:
             again.subscribe(topic)
             poll_until(lambda: sizes(again) == [1], again, other)
             assert again.assignment() == mine
-            assert len(diary.told) == told
+            assert len(diary.calls) == count
 
 
-def test_who_takes_an_instance_id_ends_the_one_before(node: ThreadBroker) -> None:
+def test_a_new_owner_of_an_instance_id_fences_the_old_one(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     group = fresh_name("group")
     settings = {"group_id": group, "heartbeat_interval_ms": 100, "group_instance_id": "a"}
@@ -376,7 +378,7 @@ def test_commits_hold_offsets_and_metadata(node: ThreadBroker) -> None:
         assert one.committed([place])[place] == OffsetAndMetadata(9)
 
 
-def test_positions_are_committed_by_themselves(node: ThreadBroker) -> None:
+def test_positions_are_committed_automatically(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"%d" % i for i in range(10)], 0)
     place = TopicPartition(topic, 0)
@@ -424,7 +426,7 @@ def test_a_listener_may_use_its_consumer(node: ThreadBroker) -> None:
             assert found.offset == 5
 
 
-def test_what_a_listener_raises_comes_out_of_poll(node: ThreadBroker) -> None:
+def test_poll_raises_the_error_of_a_listener(node: ThreadBroker) -> None:
     class Listener:
         def on_partitions_assigned(self, _partitions: object) -> None:
             raise RuntimeError("no thanks")
@@ -438,7 +440,7 @@ def test_what_a_listener_raises_comes_out_of_poll(node: ThreadBroker) -> None:
         assert values(read(one, 1)) == [b"a"]
 
 
-def test_members_that_share_no_assignor_are_told(node: ThreadBroker) -> None:
+def test_members_without_a_common_assignor_get_an_error(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     group = fresh_name("group")
     with (

@@ -44,7 +44,9 @@ Use = Callable[[Consumer], Any]
         (lambda it: it.fetch_arrow(1, columns=[]), "no column chosen"),
     ],
 )
-def test_wrong_types_and_values_are_named(node: ThreadBroker, use: Use, problem: str) -> None:
+def test_wrong_types_and_values_are_named_in_the_error(
+    node: ThreadBroker, use: Use, problem: str
+) -> None:
     with consumer_of(node) as consumer:
         with pytest.raises(ClientError) as caught:
             use(consumer)

@@ -64,7 +64,7 @@ def test_tables_of_every_codec(node: ThreadBroker, codec: str) -> None:
     assert (second["key"], second["value"], second["headers"]) == (None, None, None)
 
 
-def test_tables_leave_out_what_was_aborted(node: ThreadBroker) -> None:
+def test_tables_omit_aborted_records(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     settings = {"bootstrap.servers": node.bootstrap, "transactional.id": fresh_name("tx")}
     producer = ConfluentProducer(settings)
@@ -82,7 +82,7 @@ def test_tables_leave_out_what_was_aborted(node: ThreadBroker) -> None:
     assert found == [b"1", b"3"]
 
 
-def test_a_table_goes_on_where_a_loop_was_left(node: ThreadBroker) -> None:
+def test_a_table_continues_where_a_loop_stopped(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, NUMBERS, 0)
     with consumer_of(node) as consumer:
@@ -110,7 +110,7 @@ def test_a_table_may_be_bounded(node: ThreadBroker) -> None:
         assert offsets == {0: list(range(300)), 1: list(range(300))}
 
 
-def test_what_compressed_well_comes_in_tables_of_bounded_size(node: ThreadBroker) -> None:
+def test_highly_compressed_records_come_in_tables_of_bounded_size(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     sent = [bytes([number]) * 500_000 for number in range(40)]
     settings = {"bootstrap.servers": node.bootstrap, "compression.type": "zstd"}
@@ -128,16 +128,16 @@ def test_what_compressed_well_comes_in_tables_of_bounded_size(node: ThreadBroker
             assert table.num_rows <= 4
             assert consumer.position((topic, 0)) == len(found)
             if before < 12 < len(found) < 40:
-                # Records go on where a table ended within what was fetched.
+                # Records continue where a table ended in the middle of a fetch.
                 found += values(read(consumer, 3))
         assert found == sent
 
 
-def test_what_cannot_be_decoded_is_told_until_it_is_left_behind(tmp_path: Path) -> None:
+def test_a_batch_that_cannot_be_decoded_raises_until_a_seek_past_it(tmp_path: Path) -> None:
     with broker(directory=tmp_path) as node:
         node.create_topic("t")
         produce(node.bootstrap, "t", [b"before"], 0)
-    # No broker takes such a batch from a client: its checksum is right, and it is no zstd.
+    # No broker accepts such a batch: its checksum is right, but its content is not zstd.
     broken = bytearray(build_batch([Record(0, 0, None, b"lost")]))
     broken[:8] = (1).to_bytes(8, "big")
     broken[22] |= Compression.ZSTD
@@ -168,7 +168,7 @@ def test_tables_are_counted(node: ThreadBroker) -> None:
         assert consumer.metrics()["records_consumed"] == 300
 
 
-def test_without_pyarrow_it_is_said_how_to_get_it(
+def test_without_pyarrow_the_error_says_how_to_install_it(
     node: ThreadBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = fresh_topic(node)

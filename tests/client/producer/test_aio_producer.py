@@ -14,7 +14,7 @@ from moldau.testing import ThreadBroker
 
 
 def run(work: Callable[[], Awaitable[Any]]) -> Any:
-    """Fails if the work leaves a task behind."""
+    """Fails if a task outlives the work."""
 
     async def supervised() -> Any:
         async with asyncio.timeout(PATIENCE_S):
@@ -73,7 +73,7 @@ def test_a_table_is_sent(node: ThreadBroker) -> None:
     assert values_of(node, topic) == numbered(3_000)
 
 
-def test_errors_come_out_of_the_await(node: ThreadBroker) -> None:
+def test_awaiting_raises_the_error(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
 
     async def work() -> None:
@@ -123,7 +123,7 @@ def test_slow_brokers_hold_senders_back_and_lose_nothing(node: ThreadBroker) -> 
     assert values_of(node, topic) == numbered(20_000)
 
 
-def test_misuse_is_said(node: ThreadBroker) -> None:
+def test_misuse_is_an_error(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
 
     async def work() -> None:
@@ -157,7 +157,7 @@ def test_one_event_loop_owns_it(node: ThreadBroker) -> None:
         loop.close()
 
 
-def test_closing_in_a_hurry_fails_what_is_left(node: ThreadBroker) -> None:
+def test_closing_with_a_short_timeout_fails_unsent_records(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""Consumed, changed and produced in transactions: every record once, whatever happens between."""
+"""Consume, transform and produce in transactions: every record exactly once, despite any fault."""
 
 from itertools import count
 

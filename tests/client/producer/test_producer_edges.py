@@ -1,4 +1,4 @@
-"""Producers where nobody looks: without answers, in their callbacks, at the end of a program."""
+"""Rare cases of producers: acks=0, calls in callbacks, the end of a program."""
 
 import contextlib
 import os
@@ -59,12 +59,12 @@ def test_without_answers_order_is_kept(node: ThreadBroker) -> None:
     with producer_of(node, acks=0, batch_size=0, linger_ms=0) as producer:
         deliveries = [producer.send(topic, value) for value in numbered(2_000)]
     assert all(one.exception(0) is None for one in deliveries)
-    # Nobody has said that they are written.
+    # With acks=0 no broker confirms them.
     wait_for(lambda: len(values_of(node, topic)) == 2_000, "all records")
     assert values_of(node, topic) == numbered(2_000)
 
 
-def test_what_waits_for_its_turn_is_written_though_its_client_has_left(
+def test_a_queued_batch_is_written_after_its_client_disconnected(
     running_broker: ThreadBroker,
 ) -> None:
     topic = fresh_topic(running_broker)
@@ -78,7 +78,7 @@ def test_what_waits_for_its_turn_is_written_though_its_client_has_left(
     wait_for(lambda: len(values_of(running_broker, topic)) == 15_000, "all records")
 
 
-def test_what_a_thread_looks_at_is_written_though_its_client_has_left(
+def test_a_batch_in_use_by_a_thread_is_written_after_its_client_disconnected(
     running_broker: ThreadBroker,
 ) -> None:
     """A compressed batch of this size is not checked in the event loop."""
@@ -122,19 +122,19 @@ def test_a_program_that_ends_without_closing_loses_nothing(
 def test_closing_in_a_callback_is_refused_and_changes_nothing(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     with producer_of(node) as producer:
-        told: list[Exception] = []
+        errors: list[Exception] = []
         is_told = threading.Event()
 
         def close(_: Any) -> None:
             try:
                 producer.close()
             except ClientError as error:
-                told.append(error)
+                errors.append(error)
             is_told.set()
 
         producer.send(topic, b"a").add_callback(close)
         assert is_told.wait(PATIENCE_S)
-        assert "own thread" in str(told[0])
+        assert "own thread" in str(errors[0])
         assert producer.send(topic, b"b").result(PATIENCE_S).offset == 1
 
 
@@ -147,12 +147,12 @@ def test_headers_count_for_the_size_of_a_record(node: ThreadBroker) -> None:
     assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_a_batch_that_memory_has_no_room_for_is_refused() -> None:
+def test_a_batch_larger_than_the_buffer_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"is more than buffer\.memory=1000"):
         Producer("127.0.0.1:1", batch_size=2_000, buffer_memory=1_000)
 
 
-def test_offsets_that_are_refused_keep_nobody_waiting(node: ThreadBroker) -> None:
+def test_refused_offsets_fail_unsent_records_at_once(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     producer = producer_of(node, transactional_id=fresh_topic(node), linger_ms=60_000)
     with producer:
@@ -161,7 +161,7 @@ def test_offsets_that_are_refused_keep_nobody_waiting(node: ThreadBroker) -> Non
         delivery = producer.send(topic, b"a")
         node.fail_next("TxnOffsetCommit", "INVALID_PRODUCER_EPOCH")
         with pytest.raises(KafkaError):
-            producer.send_offsets({TopicPartition(topic, 0): 1}, "somebody")
+            producer.send_offsets({TopicPartition(topic, 0): 1}, "other")
         assert isinstance(delivery.exception(PATIENCE_S), KafkaError)
 
 
@@ -195,7 +195,7 @@ class Listening:
         self.offsets.append(metadata.offset)
 
 
-def test_interceptors_that_fail_harm_nobody(node: ThreadBroker) -> None:
+def test_errors_of_interceptors_are_harmless(node: ThreadBroker) -> None:
     topic, listening = fresh_topic(node), Listening()
     with producer_of(node, interceptor_classes=[Spoilt, listening], linger_ms=0) as producer:
         for _ in range(20):
@@ -211,24 +211,24 @@ def test_a_partitioner_may_give_any_kind_of_whole_number(node: ThreadBroker, cho
 
 
 @pytest.mark.parametrize("servers", [5, b"127.0.0.1:1", [b"127.0.0.1:1"], [5, "a:b"]])
-def test_wrong_addresses_are_named(servers: Any) -> None:
+def test_wrong_addresses_are_named_in_the_error(servers: Any) -> None:
     with pytest.raises(ClientError, match="is not"):
         Producer(servers)
 
 
 @pytest.mark.parametrize("config", ["linger.ms=5", [("linger.ms", 5)], {5: 5}])
-def test_settings_that_are_no_mapping_are_named(config: Any) -> None:
-    with pytest.raises(ConfigError, match=r"maps names|unknown setting"):
+def test_settings_must_be_a_mapping(config: Any) -> None:
+    with pytest.raises(ConfigError, match=r"dict of names and values|unknown setting"):
         Producer("127.0.0.1:1", config=config)
 
 
 @pytest.mark.parametrize("headers", [5, "ab", [5], [("a",)], {"a": 5}])
-def test_wrong_headers_are_named(node: ThreadBroker, headers: Any) -> None:
+def test_wrong_headers_are_named_in_the_error(node: ThreadBroker, headers: Any) -> None:
     with producer_of(node) as producer, pytest.raises(ClientError, match="header"):
         producer.send("any", b"a", headers=headers)
 
 
-def test_a_forked_process_is_not_told_of_what_its_parent_sent(node: ThreadBroker) -> None:
+def test_a_forked_process_gets_no_outcomes_of_its_parents_records(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     with producer_of(node, linger_ms=60_000) as producer:
         producer.partitions_for(topic)
@@ -247,15 +247,15 @@ def test_a_forked_process_is_not_told_of_what_its_parent_sent(node: ThreadBroker
 @pytest.mark.parametrize(
     ("offsets", "group", "text"),
     [
-        ({("a", 0): -5}, "g", "is no offset"),
-        ({("a", 0): "5"}, "g", "is no offset"),
-        ({"a": 5}, "g", "a partition is"),
-        (5, "g", "offsets are"),
-        ({("a", 0): 5}, 5, "is no group"),
-        ({("a", 0): 5}, "", "is no group"),
+        ({("a", 0): -5}, "g", "is not an offset"),
+        ({("a", 0): "5"}, "g", "is not an offset"),
+        ({"a": 5}, "g", "expected a partition"),
+        (5, "g", "expected a dict of partitions"),
+        ({("a", 0): 5}, 5, "is not a group"),
+        ({("a", 0): 5}, "", "is not a group"),
     ],
 )
-def test_wrong_offsets_of_a_transaction_are_named_and_it_goes_on(
+def test_wrong_offsets_are_an_error_and_the_transaction_continues(
     node: ThreadBroker, offsets: Any, group: Any, text: str
 ) -> None:
     topic = fresh_topic(node)

@@ -15,7 +15,7 @@ import pytest
 from client.clusters import fresh_topic
 from client.lossy_proxy import LossyProxy
 from client.produced import PATIENCE_S, SMALL, numbered, producer_of, stored, values_of
-from client.producer_cases import AioFace
+from client.producer_cases import BlockingAioProducer
 from support.running_node import freeze
 from support.waiting import pause
 
@@ -29,15 +29,15 @@ QUICK: dict[str, Any] = {
     "reconnect_backoff_ms": 5,
 }
 
-Face = Callable[..., Any]
+ProducerMaker = Callable[..., Any]
 
 
 @pytest.fixture(params=["blocking", "aio"])
-def face(request: pytest.FixtureRequest) -> Face:
+def make_producer(request: pytest.FixtureRequest) -> ProducerMaker:
     """Makes a producer of a node, blocking or not."""
     if request.param == "blocking":
         return producer_of
-    return lambda node, **settings: AioFace(node.bootstrap, **settings)
+    return lambda node, **settings: BlockingAioProducer(node.bootstrap, **settings)
 
 
 PASSING = [
@@ -51,7 +51,9 @@ PASSING = [
 
 
 @pytest.mark.parametrize("error", PASSING)
-def test_errors_that_pass_change_neither_order_nor_number(node: ThreadBroker, error: str) -> None:
+def test_errors_that_pass_neither_reorder_nor_duplicate_records(
+    node: ThreadBroker, error: str
+) -> None:
     topic = fresh_topic(node)
     values = numbered(400)
     with producer_of(node, **SMALL, **QUICK) as producer:
@@ -67,7 +69,7 @@ def test_errors_that_pass_change_neither_order_nor_number(node: ThreadBroker, er
     assert values_of(node, topic) == [b"first", *values]
 
 
-def test_five_requests_are_under_way_and_a_failed_one_keeps_its_place(node: ThreadBroker) -> None:
+def test_five_requests_are_in_flight_and_a_failed_one_keeps_its_order(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     with producer_of(node, batch_size=0, linger_ms=0, **QUICK) as producer:
         producer.send(topic, b"first").result(PATIENCE_S)
@@ -83,16 +85,18 @@ def test_five_requests_are_under_way_and_a_failed_one_keeps_its_place(node: Thre
     assert values_of(node, topic) == [b"first", *numbered(500)]
 
 
-def test_cut_connections_lose_and_double_nothing(node: ThreadBroker, face: Face) -> None:
+def test_cut_connections_neither_lose_nor_duplicate_records(
+    node: ThreadBroker, make_producer: ProducerMaker
+) -> None:
     topic = fresh_topic(node, 3)
-    with face(node, **SMALL, **QUICK) as producer:
+    with make_producer(node, **SMALL, **QUICK) as producer:
         deliveries = []
         cut = 0
-        # So that some are under way when the connection is cut.
+        # So that some requests are in flight when the connection is cut.
         node.delay("Produce", 2, 100)
         for start in range(0, 6_000, 150):
             if start == 5_850:
-                # These certainly are.
+                # These certainly are in flight.
                 producer.flush(PATIENCE_S)
                 node.clear_faults()
                 node.delay("Produce", PATIENCE_S * 1000, 1)
@@ -117,11 +121,13 @@ def test_cut_connections_lose_and_double_nothing(node: ThreadBroker, face: Face)
         assert [record.value for record in records] == numbered(6_000)[partition::3]
 
 
-def test_requests_that_are_cut_in_the_middle_lose_and_double_nothing(face: Face) -> None:
+def test_requests_cut_in_the_middle_neither_lose_nor_duplicate_records(
+    make_producer: ProducerMaker,
+) -> None:
     with LossyProxy() as proxy, proxy.broker() as node:
         node.create_topic("t")
         expected = [b"first"]
-        with face(node, batch_size=1_000, linger_ms=0, **QUICK) as producer:
+        with make_producer(node, batch_size=1_000, linger_ms=0, **QUICK) as producer:
             producer.send("t", b"first").result(PATIENCE_S)
             for round_number, request_bytes in enumerate([1, 3, 4, 30, 100, 171, 400, 999, 2_500]):
                 values = numbered(1_000, 1_000 * round_number)
@@ -134,11 +140,11 @@ def test_requests_that_are_cut_in_the_middle_lose_and_double_nothing(face: Face)
         assert values_of(node, "t") == expected
 
 
-def test_answers_that_are_lost_after_the_append_double_nothing(face: Face) -> None:
+def test_lost_responses_duplicate_no_records(make_producer: ProducerMaker) -> None:
     with LossyProxy() as proxy, proxy.broker() as node:
         node.create_topic("t")
         expected = [b"first"]
-        with face(node, **SMALL, **QUICK) as producer:
+        with make_producer(node, **SMALL, **QUICK) as producer:
             producer.send("t", b"first").result(PATIENCE_S)
             for round_number in range(10):
                 values = numbered(30, 1000 * round_number)
@@ -191,7 +197,7 @@ def test_a_refused_batch_in_front_of_others_under_way_loses_only_itself(
     assert values_of(node, topic) == [b"before", *numbered(50 - lost, lost)]
 
 
-def test_records_that_the_topic_refuses_are_told_apart(node: ThreadBroker) -> None:
+def test_refused_records_are_told_apart(node: ThreadBroker) -> None:
     topic = fresh_topic(node, cleanup_policy="compact")
     with producer_of(node, linger_ms=50) as producer:
         producer.partitions_for(topic)
@@ -288,7 +294,9 @@ def test_a_slow_broker_holds_the_sender_back_and_loses_nothing(node: ThreadBroke
     assert values_of(node, topic) == [b"first", *numbered(20_000)]
 
 
-def test_closing_in_a_hurry_fails_what_is_left_and_leaves_no_thread(node: ThreadBroker) -> None:
+def test_closing_with_a_short_timeout_fails_unsent_records_and_ends_the_thread(
+    node: ThreadBroker,
+) -> None:
     topic = fresh_topic(node)
     before = set(threading.enumerate())
     producer = producer_of(node)
@@ -339,11 +347,13 @@ async def test_an_asyncio_producer_leaves_no_task_and_no_socket(node: ThreadBrok
     assert process.num_fds() <= before + 2
 
 
-def test_a_restarted_broker_gets_the_rest(tmp_path: Path, face: Face) -> None:
+def test_a_restarted_broker_gets_the_remaining_records(
+    tmp_path: Path, make_producer: ProducerMaker
+) -> None:
     with broker(directory=tmp_path) as node:
         assert isinstance(node, ThreadBroker)
         node.create_topic("t", 2)
-        with face(node, **SMALL, **QUICK) as producer:
+        with make_producer(node, **SMALL, **QUICK) as producer:
             values = numbered(4_000)
             for number, value in enumerate(values):
                 producer.send("t", value, partition=number % 2)
@@ -355,7 +365,7 @@ def test_a_restarted_broker_gets_the_rest(tmp_path: Path, face: Face) -> None:
             assert [record.value for record in records] == values[partition::2]
 
 
-def test_a_silent_broker_is_waited_for_no_longer_than_the_timeouts_say(face: Face) -> None:
+def test_a_silent_broker_is_waited_for_until_the_timeouts(make_producer: ProducerMaker) -> None:
     times: dict[str, Any] = {
         "request_timeout_ms": 200,
         "delivery_timeout_ms": 500,
@@ -364,7 +374,7 @@ def test_a_silent_broker_is_waited_for_no_longer_than_the_timeouts_say(face: Fac
     with broker(process=True) as node:
         assert isinstance(node, ProcessBroker)
         node.create_topic("t")
-        with face(node, linger_ms=0, **times, **QUICK) as producer:
+        with make_producer(node, linger_ms=0, **times, **QUICK) as producer:
             producer.send("t", b"before").result(PATIENCE_S)
             freeze(node.pid)
             try:
@@ -378,23 +388,23 @@ def test_a_silent_broker_is_waited_for_no_longer_than_the_timeouts_say(face: Fac
                 producer.close(0.1)
             finally:
                 os.kill(node.pid, signal.SIGCONT)
-        with face(node) as producer:
+        with make_producer(node) as producer:
             producer.send("t", b"after").result(PATIENCE_S)
         found = values_of(node, "t")
-    # Whether it has what was given up is not known; nothing is there twice.
+    # Abandoned records may or may not be there, but none twice.
     assert found[0] == b"before"
     assert found[-1] == b"after"
     assert len(found) == len(set(found))
 
 
 @pytest.mark.slow
-def test_a_killed_broker_loses_and_doubles_nothing_that_was_acknowledged(
-    tmp_path: Path, face: Face
+def test_a_killed_broker_neither_loses_nor_duplicates_acknowledged_records(
+    tmp_path: Path, make_producer: ProducerMaker
 ) -> None:
     with broker({"moldau.flush.policy": "group"}, directory=tmp_path, process=True) as node:
         assert isinstance(node, ProcessBroker)
         node.create_topic("t", 2)
-        with face(node, **SMALL, **QUICK) as producer:
+        with make_producer(node, **SMALL, **QUICK) as producer:
             values = numbered(6_000)
             deliveries = []
             for number, value in enumerate(values):

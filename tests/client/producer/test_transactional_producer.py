@@ -134,7 +134,7 @@ def test_a_second_producer_fences_the_first(version: ThreadBroker) -> None:
     assert committed(version, topic) == [b"second"]
 
 
-def test_a_failed_record_means_abort_and_then_it_goes_on(version: ThreadBroker) -> None:
+def test_a_failed_record_means_abort_and_the_next_transaction_works(version: ThreadBroker) -> None:
     topic = fresh_topic(version, max_message_bytes="1000")
     with transactional(version) as producer:
         producer.init_transactions()
@@ -175,7 +175,7 @@ def test_passing_errors_and_cut_connections_do_not_end_a_transaction(
     assert sorted(committed(version, topic), key=str) == expected
 
 
-def test_steps_out_of_order_are_said(version: ThreadBroker) -> None:
+def test_steps_out_of_order_are_errors(version: ThreadBroker) -> None:
     topic = fresh_topic(version)
     with transactional(version) as producer:
         with pytest.raises(TransactionMisuseError, match="init_transactions"):
@@ -206,7 +206,7 @@ def test_a_fenced_producer_closes_quietly(version: ThreadBroker) -> None:
     assert committed(version, topic) == []
 
 
-def test_closing_aborts_what_is_open(version: ThreadBroker) -> None:
+def test_closing_aborts_an_open_transaction(version: ThreadBroker) -> None:
     topic = fresh_topic(version)
     with transactional(version) as producer:
         producer.init_transactions()

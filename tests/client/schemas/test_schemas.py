@@ -128,21 +128,23 @@ def test_protobuf_agrees_with_confluent(registry: SchemaRegistry, peer: Any) -> 
         ProtobufDeserializer(named)(theirs)
 
 
-def test_a_schema_is_asked_for_once(server: RegistryServer, registry: SchemaRegistry) -> None:
+def test_a_schema_is_requested_once(server: RegistryServer, registry: SchemaRegistry) -> None:
     serializer = AvroSerializer(registry, AVRO)
     reader = AvroDeserializer(registry)
     for _ in range(10):
         content = serializer("people", PERSON)
         assert content is not None
         reader(content)
-    assert server.asked == 2
+    assert server.requests == 2
     assert serializer("people", None) is None
     assert list(server.subjects) == ["people-value"]
     AvroSerializer(registry, AVRO, is_key=True)("people", PERSON)
     assert list(server.subjects) == ["people-value", "people-key"]
 
 
-def test_what_is_wrong_is_said(server: RegistryServer, registry: SchemaRegistry) -> None:
+def test_wrong_schemas_and_values_are_errors(
+    server: RegistryServer, registry: SchemaRegistry
+) -> None:
     serializer = AvroSerializer(registry, AVRO)
     for wrong in ({"name": 5, "age": 1}, {"name": "x"}, 7):
         with pytest.raises(SchemaError, match="does not fit its schema"):
@@ -173,7 +175,7 @@ def test_what_is_wrong_is_said(server: RegistryServer, registry: SchemaRegistry)
         ("google.protobuf.message", lambda registry: ProtobufSerializer(registry, dict)),
     ],
 )
-def test_a_missing_extra_is_named(
+def test_a_missing_extra_is_named_in_the_error(
     registry: SchemaRegistry, module: str, make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)

@@ -15,7 +15,7 @@ from moldau.client.cluster.metadata import Topic
 from moldau.client.consumer.aio import Consumer
 from moldau.client.errors import ClientError
 from moldau.client.producer.aio import Producer
-from moldau.client.start_positions import Place, StartAt, end_positions, start_positions
+from moldau.client.start_positions import StartAt, StartPosition, end_positions, start_positions
 from moldau.core.producer.batching import Delivery
 from moldau.frozen import frozen
 from moldau.protocol.errors import MoldauError
@@ -164,7 +164,9 @@ async def bench_consume(
                 filled = await _produce(cluster, topic, load, producer, bar)
             if filled.error is not None:
                 raise filled.error
-        start = await start_positions(cluster, topic.topic_partitions, StartAt(Place.BEGINNING))
+        start = await start_positions(
+            cluster, topic.topic_partitions, StartAt(StartPosition.BEGINNING)
+        )
         ends = await end_positions(cluster, topic.topic_partitions)
         available = sum(ends[partition] - start[partition] for partition in start)
         if not available:

@@ -203,24 +203,24 @@ def _settings(connection: Connection, reading: "Reading") -> dict[str, Any]:
 
 
 def _start(text: str | None, *, follow: bool) -> "StartAt":
-    from moldau.client.start_positions import Place, StartAt
+    from moldau.client.start_positions import StartAt, StartPosition
 
     if text is None:
-        return StartAt(Place.END if follow else Place.BEGINNING)
+        return StartAt(StartPosition.END if follow else StartPosition.BEGINNING)
     if text in {"beginning", "earliest"}:
-        return StartAt(Place.BEGINNING)
+        return StartAt(StartPosition.BEGINNING)
     if text in {"end", "latest"}:
-        return StartAt(Place.END)
+        return StartAt(StartPosition.END)
     word, colon, rest = text.partition(":")
     if colon and word in {"offset", "tail"} and rest.isdigit():
-        return StartAt(Place[word.upper()], int(rest))
+        return StartAt(StartPosition[word.upper()], int(rest))
     if text.isdigit():
-        return StartAt(Place.OFFSET, int(text))
+        return StartAt(StartPosition.OFFSET, int(text))
     if text.startswith("-") and text[1:].isdigit():
-        return StartAt(Place.TAIL, int(text[1:]))
+        return StartAt(StartPosition.TAIL, int(text[1:]))
     if text[:1].isdigit() and text[-1].islower():
-        return StartAt(Place.TIME, parse_ago_ms(text))
-    return StartAt(Place.TIME, parse_time_ms(text.removeprefix("time:")))
+        return StartAt(StartPosition.TIME, parse_ago_ms(text))
+    return StartAt(StartPosition.TIME, parse_time_ms(text.removeprefix("time:")))
 
 
 def _formatter(

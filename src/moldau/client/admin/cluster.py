@@ -46,8 +46,10 @@ async def describe_cluster(cluster: Cluster) -> DescribedCluster:
     answer = await connection.ask(request, DescribeClusterResponse)
     check(answer.error_code, answer.error_message)
     brokers = [
-        DescribedBroker(one.broker_id, Address(one.host, one.port), one.rack, one.is_fenced)
-        for one in answer.brokers
+        DescribedBroker(
+            broker.broker_id, Address(broker.host, broker.port), broker.rack, broker.is_fenced
+        )
+        for broker in answer.brokers
     ]
     return DescribedCluster(answer.cluster_id, answer.controller_id, sorted(brokers))
 
@@ -56,8 +58,8 @@ async def _described_by_metadata(cluster: Cluster) -> DescribedCluster:
     """For brokers before 2.8."""
     found = await cluster.metadata([])
     brokers = [
-        DescribedBroker(one.node_id, one.address, one.rack, is_fenced=False)
-        for one in found.brokers.values()
+        DescribedBroker(broker.node_id, broker.address, broker.rack, is_fenced=False)
+        for broker in found.brokers.values()
     ]
     return DescribedCluster(found.cluster_id or "", found.controller_id, sorted(brokers))
 

@@ -159,7 +159,9 @@ async def describe_configs(
 
 
 def _entry(row: DescribeConfigsResourceResult) -> ConfigEntry:
-    synonyms = [Synonym(one.name, one.value, _source(one.source)) for one in row.synonyms]
+    synonyms = [
+        Synonym(synonym.name, synonym.value, _source(synonym.source)) for synonym in row.synonyms
+    ]
     kinds = ConfigType.__members__.values()
     return ConfigEntry(
         row.name,

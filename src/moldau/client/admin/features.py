@@ -56,12 +56,12 @@ async def describe_features(cluster: Cluster, node_id: int | None = None) -> Des
     served = await (await cluster.connection(node_id)).ask_versions()
     return DescribedFeatures(
         {
-            one.name: LevelRange(one.min_version, one.max_version)
-            for one in served.supported_features
+            feature.name: LevelRange(feature.min_version, feature.max_version)
+            for feature in served.supported_features
         },
         {
-            one.name: LevelRange(one.min_version_level, one.max_version_level)
-            for one in served.finalized_features
+            feature.name: LevelRange(feature.min_version_level, feature.max_version_level)
+            for feature in served.finalized_features
         },
         served.finalized_features_epoch,
     )
@@ -72,7 +72,7 @@ async def update_features(
 ) -> dict[str, KafkaError | None]:
     """Changes the levels of features; brokers since 4.0 change all of them or none."""
     if not updates:
-        raise ClientError("no feature is given")
+        raise ClientError("give at least one feature")
     request = UpdateFeaturesRequest(
         timeout_ms=cluster.settings.request_timeout_ms,
         feature_updates=[

@@ -37,8 +37,10 @@ async def remove_members(
     request = LeaveGroupRequest(
         group_id=group_id,
         members=[
-            MemberIdentity(member_id=one.member_id, group_instance_id=one.instance_id, reason=text)
-            for one in members
+            MemberIdentity(
+                member_id=member.member_id, group_instance_id=member.instance_id, reason=text
+            )
+            for member in members
         ],
     )
 
@@ -63,6 +65,6 @@ async def _all_members(cluster: Cluster, group_id: str) -> list[Leaver]:
     if group is None:
         raise ClientError(f"group '{group_id}' does not exist")
     return [
-        Leaver(instance_id=one.instance_id) if one.instance_id else Leaver(one.member_id)
-        for one in group.members
+        Leaver(instance_id=member.instance_id) if member.instance_id else Leaver(member.member_id)
+        for member in group.members
     ]

@@ -70,14 +70,14 @@ async def describe_log_dirs(cluster: Cluster, node_ids: Iterable[int]) -> list[L
 def _directory(node_id: int, row: DescribeLogDirsResult) -> LogDirectory:
     replicas = [
         Replica(
-            TopicPartition(topic.name, one.partition_index),
-            one.partition_size,
-            one.offset_lag,
-            one.is_future_key,
-            *_damage(one),
+            TopicPartition(topic.name, partition.partition_index),
+            partition.partition_size,
+            partition.offset_lag,
+            partition.is_future_key,
+            *_damage(partition),
         )
         for topic in row.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
     return LogDirectory(
         node_id,

@@ -96,14 +96,18 @@ async def _ask_leaders(
     partitions: Collection[TopicPartition],
     ask: Callable[[int, list[TopicPartition]], Awaitable[Rows[Result]]],
 ) -> dict[TopicPartition, Result | MoldauError]:
-    """Asks each leader for its partitions. Where leaders move meanwhile, the new ones are asked."""
+    """Asks each leader for its partitions. After a move of leaders, the new ones."""
     done: dict[TopicPartition, Result | MoldauError] = {}
     missing: dict[TopicPartition, MoldauError] = {}
     passing: dict[TopicPartition, KafkaError] = {}
 
     async def ask_for_the_others() -> None:
         passing.clear()
-        left = [one for one in partitions if one not in done and one not in missing]
+        left = [
+            partition
+            for partition in partitions
+            if partition not in done and partition not in missing
+        ]
         for node_id, led in (await cluster.by_leader(left)).items():
             for partition, (number, result) in (await ask(node_id, led)).items():
                 error = KafkaError(error_code(number), str(partition))

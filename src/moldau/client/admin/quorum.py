@@ -52,14 +52,15 @@ async def describe_quorum(cluster: Cluster) -> DescribedQuorum:
     topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
     answer = await cluster.ask(None, DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse)
     check(answer.error_code, answer.error_message)
-    rows = [row for one in answer.topics for row in one.partitions]
+    rows = [row for topic in answer.topics for row in topic.partitions]
     if len(rows) != 1:
         raise ClientError("the broker did not describe the quorum")
     (found,) = rows
     check(found.error_code, found.error_message)
     listeners = {
         node.node_id: tuple(
-            QuorumListener(one.name, Address(one.host, one.port)) for one in node.listeners
+            QuorumListener(listener.name, Address(listener.host, listener.port))
+            for listener in node.listeners
         )
         for node in answer.nodes
     }

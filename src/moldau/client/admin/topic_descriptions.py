@@ -66,7 +66,9 @@ def _take(
             # A page may begin in the middle of a topic.
             before = described.get(name)
             partitions = before.partitions if isinstance(before, Topic) else {}
-            partitions |= {one.partition_index: _partition(one) for one in row.partitions}
+            partitions |= {
+                partition.partition_index: _partition(partition) for partition in row.partitions
+            }
             described[name] = Topic(name, row.topic_id, row.is_internal, partitions)
         case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             described[name] = UnknownTopicError(name)

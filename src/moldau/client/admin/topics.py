@@ -157,7 +157,7 @@ async def delete_topics_by_id(
     cluster: Cluster, topic_ids: Collection[Uuid]
 ) -> dict[Uuid, KafkaError | None]:
     request = DeleteTopicsRequest(
-        topics=[DeleteTopicState(topic_id=one) for one in topic_ids],
+        topics=[DeleteTopicState(topic_id=topic_id) for topic_id in topic_ids],
         timeout_ms=cluster.settings.request_timeout_ms,
     )
     answer = await cluster.ask_controller(
@@ -182,7 +182,9 @@ async def add_partitions(
     """Raises the number of partitions to `total`; `assignment` has the replicas of the new ones."""
     replicas = None
     if assignment is not None:
-        replicas = [CreatePartitionsAssignment(broker_ids=list(one)) for one in assignment]
+        replicas = [
+            CreatePartitionsAssignment(broker_ids=list(replica_ids)) for replica_ids in assignment
+        ]
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=topic, count=total, assignments=replicas)],
         timeout_ms=cluster.settings.request_timeout_ms,

@@ -176,7 +176,7 @@ async def describe_producers(
     found: dict[TopicPartition, list[PartitionProducer]] = {}
 
     async def ask_for_the_others() -> None:
-        left = [one for one in partitions if one not in found]
+        left = [partition for partition in partitions if partition not in found]
         if broker_id is None:
             by_broker = await cluster.by_leader(left)
         else:
@@ -192,7 +192,7 @@ async def describe_producers(
             raise passing
 
     await cluster.with_patience(ask_for_the_others)
-    return sorted(one for producers in found.values() for one in producers)
+    return sorted(producer for producers in found.values() for producer in producers)
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> list[TopicRequest]:
@@ -251,17 +251,19 @@ async def find_hanging(
         return []
     producer_ids = sorted({producer.producer_id for producer in candidates})
     listed, _ = await list_transactions(cluster, TransactionFilter(producer_ids=producer_ids))
-    names = {one.producer_id: one.transactional_id for one in listed}
+    names = {listed_id.producer_id: listed_id.transactional_id for listed_id in listed}
     known = await describe_transactions(cluster, names.values())
     # The coordinator removes a partition from its list once the marker is written.
     expected = {
-        (names[one.producer_id], partition)
-        for one in listed
-        if (transaction := known[one.transactional_id]) is not None
+        (names[listed_id.producer_id], partition)
+        for listed_id in listed
+        if (transaction := known[listed_id.transactional_id]) is not None
         for partition in transaction.partitions
     }
     return [
-        one for one in candidates if (names.get(one.producer_id), one.partition) not in expected
+        producer
+        for producer in candidates
+        if (names.get(producer.producer_id), producer.partition) not in expected
     ]
 
 

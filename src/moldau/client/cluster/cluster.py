@@ -1,5 +1,5 @@
-"""The way into a cluster: metadata, leaders and coordinators, and patience for errors that pass.
-Everything else in the client asks through here.
+"""Access to a cluster: metadata, leaders, coordinators, and retries of errors that may pass. All
+requests of a client are sent through here.
 """
 
 import logging
@@ -44,10 +44,10 @@ Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
 
 VERSION_MAX = INT16_MAX
-# Whether a topic may be created by asking for it; all brokers since 0.11 are asked.
+# The first version that says whether a missing topic may be created (Kafka 0.11).
 _CREATION_VERSION = 4
-# Several keys in one request; brokers before 3.0 are asked for one.
-# Before it a coordinator was always a group's.
+# The first version with several keys in one request (Kafka 3.0).
+# The first version with other coordinators than those of groups.
 _COORDINATOR_KIND_VERSION = 1
 _COORDINATED = {
     CoordinatorType.GROUP: "group",
@@ -67,7 +67,7 @@ class Cluster:
         self._connections = Connections(settings, self.clock, self.tasks)
         self._coordinators: dict[tuple[CoordinatorType, str], int] = {}
         self._unreached: set[int] = set()
-        self._was_met = False
+        self._was_reached = False
         self._unanswered_since_ms: float | None = None
 
     async def __aenter__(self) -> Self:
@@ -83,7 +83,7 @@ class Cluster:
         await self._connections.close()
         self.clock.close()
 
-    # Asking.
+    # Requests.
 
     async def ask(
         self,
@@ -95,8 +95,8 @@ class Cluster:
         newest: int = VERSION_MAX,
         timeout_ms: float | None = None,
     ) -> Answer:
-        """Of one node, or of any if that is None; no patience. `oldest` and `newest` are the
-        versions that can carry what the request holds.
+        """Sends a request to one node, or to any if that is None, without retries. `oldest` and
+        `newest` are the versions that can carry the request.
         """
         connection = await self.connection(node_id)
         ours = spoken(type(request))
@@ -104,14 +104,18 @@ class Cluster:
         return await connection.ask(request, answer_class, wanted, timeout_ms=timeout_ms)
 
     async def connection(self, node_id: int | None, lane: str = "") -> NodeConnection:
-        """Answers come in order, so what may wait long takes a lane of its own."""
+        """A connection to a node, or to any if that is None. Responses come in order, so requests
+        that may wait long use a lane of their own.
+        """
         if node_id is None:
             return self._connections.least_busy() or await self._first_connection()
         if node_id not in self.known.brokers or node_id in self._unreached:
-            # It may have come back at another address.
+            # It may have restarted at another address.
             await self.metadata([])
         if node_id not in self.known.brokers:
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not there")
+            raise KafkaError(
+                ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not in the cluster"
+            )
         try:
             found = await self._connections.to(self.known.brokers[node_id].address, lane)
         except ChannelError:
@@ -121,9 +125,7 @@ class Cluster:
         return found
 
     async def controller(self) -> int | None:
-        """Who is asked for changes: before brokers passed them on (2.8), one alone took them.
-        None: anyone.
-        """
+        """The broker for requests to the controller, which brokers forward since 2.8. None: any."""
         if self.known.controller_id not in self.known.brokers:
             await self.metadata([])
         found = self.known.controller_id
@@ -135,15 +137,15 @@ class Cluster:
         return await self.ask(await self.controller(), request, answer_class, oldest=oldest)
 
     async def _first_connection(self) -> NodeConnection:
-        """To a broker that was met; if none is there, the client begins again where it began."""
+        """Connects to a known broker, or to the bootstrap servers if none can be reached."""
         problems: list[str] = []
-        met = [broker.address for broker in self.known.brokers.values()]
-        if met:
-            if (found := await self._first_of(met, problems)) is not None:
+        known = [broker.address for broker in self.known.brokers.values()]
+        if known:
+            if (found := await self._first_of(known, problems)) is not None:
                 return found
             if self.settings.rebootstraps:
-                self.begin_again("none of the known brokers is there")
-        begins = self.settings.bootstrap if self.settings.rebootstraps or not met else ()
+                self.rebootstrap("no known broker can be reached")
+        begins = self.settings.bootstrap if self.settings.rebootstraps or not known else ()
         if (found := await self._first_of(begins, problems)) is not None:
             return found
         raise NoBrokerError("; ".join(dict.fromkeys(problems)))
@@ -157,13 +159,13 @@ class Cluster:
             except ChannelError as error:
                 problems.append(str(error))
                 continue
-            self._was_met = True
+            self._was_reached = True
             return found
         return None
 
-    def begin_again(self, reason: str) -> None:
-        """With the addresses that were given (KIP-899, KIP-1102)."""
-        _log.info("beginning again with the bootstrap servers: %s", reason)
+    def rebootstrap(self, reason: str) -> None:
+        """Forgets the cluster and begins again with the bootstrap servers (KIP-899, KIP-1102)."""
+        _log.info("rebootstrapping: %s", reason)
         self.known.forget_all()
         self._coordinators.clear()
         self._unreached.clear()
@@ -173,8 +175,8 @@ class Cluster:
     async def with_patience(
         self, attempt: Callable[[], Awaitable[Result]], *, patience_ms: float | None = None
     ) -> Result:
-        """Runs `attempt` again, with growing pauses, while what it raises may pass. Takes no longer
-        than `patience_ms`: then what it raised last comes out, or ClientTimeoutError.
+        """Retries `attempt` with growing pauses, while its errors may pass. After `patience_ms` it
+        raises the last error, or ClientTimeoutError if there was none.
         """
         patience_ms = self.settings.retry_for_ms if patience_ms is None else patience_ms
         deadline_ms = self.clock.mono_ms() + patience_ms
@@ -197,26 +199,28 @@ class Cluster:
                 raise last or ClientTimeoutError(
                     f"no answer within {round(patience_ms)} ms"
                 ) from None
-            # What was known led to the error.
+            # The error may come from stale metadata.
             self.forget()
             await self.clock.sleep(pause_ms)
 
     def pause_ms(self, failures: int) -> float:
-        """Before something is tried again that failed so many times in a row."""
+        """The pause before a retry, after so many failures in a row."""
         return self.settings.retry.pause_ms(failures, chance())
 
     def may_pass(self, error: MoldauError) -> bool:
-        """A cluster that was never met is at another address; one that was may come back."""
+        """Whether a retry may help. Unreachable bootstrap servers of a cluster that was never
+        reached are most likely wrong addresses, so that error does not pass.
+        """
         if isinstance(error, NoBrokerError):
-            return self._was_met
+            return self._was_reached
         if isinstance(error, KafkaError):
             return error.code in RETRIABLE
         return isinstance(error, ChannelError | ClientTimeoutError)
 
-    # Knowing.
+    # Metadata.
 
     def forget(self) -> None:
-        """Leaders and coordinators are looked up again when they are needed."""
+        """Makes leaders and coordinators be looked up again when they are next needed."""
         self.known.doubt()
         self.known.controller_id = NO_LEADER
         self._coordinators.clear()
@@ -227,22 +231,22 @@ class Cluster:
     async def metadata(
         self, topics: Collection[str] | None, *, create: bool = False, is_lenient: bool = False
     ) -> ClusterMetadata:
-        """Of some topics, or of all if that is None. `create`: a broker that may makes those that
-        are missing. `is_lenient`: a topic that is not shown is a value among the others.
+        """Requests the metadata of some topics, or of all if that is None. `create`: brokers may
+        create missing topics. `is_lenient`: the error of a topic is in the result, not raised.
         """
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
         try:
             answer = await self.ask(None, request, MetadataResponse, oldest=_CREATION_VERSION)
         except (ChannelError, NoBrokerError):
-            self._was_not_answered()
+            self._note_no_answer()
             raise
         if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self.settings.rebootstraps:
-            self.begin_again("a broker says so")
+            self.rebootstrap("a broker requires it")
             answer = await self.ask(None, request, MetadataResponse, oldest=_CREATION_VERSION)
         found = read_metadata(answer)
         self._unanswered_since_ms = None
-        self._was_met = True
+        self._was_reached = True
         self.known.take(found)
         self._connections.keep_only(
             {broker.address for broker in self.known.brokers.values()}
@@ -252,19 +256,19 @@ class Cluster:
             raise next(iter(found.failures.values()))
         return found
 
-    def _was_not_answered(self) -> None:
+    def _note_no_answer(self) -> None:
         now_ms = self.clock.mono_ms()
         since_ms = self._unanswered_since_ms
         if since_ms is None:
             self._unanswered_since_ms = now_ms
         elif self.settings.rebootstraps and now_ms - since_ms >= self.settings.rebootstrap_after_ms:
-            self.begin_again("metadata was not answered for too long")
+            self.rebootstrap("metadata was not answered for too long")
 
     async def brokers(self) -> dict[int, Broker]:
         return (await self.metadata([])).brokers
 
     async def topic(self, name: str) -> Topic:
-        """What is known; looked up if nothing is. Raises UnknownTopicError."""
+        """The known metadata of a topic; requested if there is none. Raises UnknownTopicError."""
         return (await self.topics([name]))[name]
 
     async def topics(self, names: Iterable[str]) -> dict[str, Topic]:
@@ -297,13 +301,12 @@ class Cluster:
         return found
 
     async def coordinator(self, key: str, kind: CoordinatorType = CoordinatorType.GROUP) -> int:
-        """Of a group, or of a transactional id."""
-        place = kind, key
-        if place not in self._coordinators:
-            found = await self._find_coordinator(key, kind)
-            self._coordinators[place] = found.node_id
-            self.known.take_address(found)
-        return self._coordinators[place]
+        """The coordinator of a group or of a transactional id."""
+        if (kind, key) not in self._coordinators:
+            broker = await self._find_coordinator(key, kind)
+            self._coordinators[kind, key] = broker.node_id
+            self.known.take_address(broker)
+        return self._coordinators[kind, key]
 
     async def _find_coordinator(self, key: str, kind: CoordinatorType) -> Broker:
         what = f"{_COORDINATED[kind]} '{key}'"
@@ -315,15 +318,15 @@ class Cluster:
                 check(row.error_code, f"{what}: {row.error_message or ''}")
                 if row.key == key:
                     return Broker(row.node_id, Address(row.host, row.port), None)
-            raise ClientError(f"no broker names a coordinator for {what}")
+            raise ClientError(f"the broker returned no coordinator for {what}")
         oldest = 0 if kind is CoordinatorType.GROUP else _COORDINATOR_KIND_VERSION
-        one = await connection.ask(
+        answer = await connection.ask(
             FindCoordinatorRequest(key=key, key_type=kind),
             FindCoordinatorResponse,
             VersionRange(oldest, FIND_COORDINATOR_BATCHES - 1),
         )
-        check(one.error_code, f"{what}: {one.error_message or ''}")
-        return Broker(one.node_id, Address(one.host, one.port), None)
+        check(answer.error_code, f"{what}: {answer.error_message or ''}")
+        return Broker(answer.node_id, Address(answer.host, answer.port), None)
 
     async def ask_coordinator(
         self,

@@ -1,5 +1,5 @@
-"""All connections of a client: one for each broker and lane, opened when it is needed, opened again
-after a pause that grows, closed when it is idle.
+"""All connections of a client: one for each broker and lane. They are opened on demand, reopened
+after growing pauses, and closed when they are idle.
 """
 
 import asyncio
@@ -34,42 +34,44 @@ class Connections:
         self._trouble: dict[Address, _Trouble] = {}
 
     async def to(self, address: Address, lane: str = "") -> NodeConnection:
-        """Raises ChannelError or AuthenticationError."""
-        place = address, lane
-        async with self._locks.setdefault(place, asyncio.Lock()):
-            connection = self._open.get(place)
+        """The connection to an address, opened if needed. Raises ChannelError or
+        AuthenticationError.
+        """
+        key = address, lane
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            connection = self._open.get(key)
             if connection is None or connection.channel.is_closed:
                 connection = await self._connect(address)
-                self._open[place] = connection
+                self._open[key] = connection
                 self._watch_idle(connection)
             return connection
 
     def least_busy(self) -> NodeConnection | None:
-        """Among those that are open and in nobody's lane."""
+        """The open connection with the fewest requests in flight, on the default lane."""
         ready = [
             connection
             for (_, lane), connection in self._open.items()
             if not lane and not connection.channel.is_closed
         ]
-        return min(ready, key=lambda one: one.channel.in_flight, default=None)
+        return min(ready, key=lambda connection: connection.channel.in_flight, default=None)
 
     def in_good_order(self, addresses: Iterable[Address]) -> list[Address]:
-        """By chance, but those that failed lately come last."""
-        return sorted(dict.fromkeys(addresses), key=lambda one: (self._pause_ms(one), chance()))
+        """In random order, with addresses that failed recently at the end."""
+        return sorted(dict.fromkeys(addresses), key=lambda it: (self._pause_ms(it), chance()))
 
     def keep_only(self, addresses: Collection[Address]) -> None:
-        """Brokers that left the cluster are not connected to any more."""
-        for address in [one for one in self._trouble if one not in addresses]:
+        """Closes the connections to brokers that left the cluster."""
+        for address in [failed for failed in self._trouble if failed not in addresses]:
             del self._trouble[address]
-        for place, connection in list(self._open.items()):
+        for key, connection in list(self._open.items()):
             if connection.channel.is_closed:
-                del self._open[place]
-            elif place[0] not in addresses and not connection.channel.in_flight:
+                del self._open[key]
+            elif key[0] not in addresses and not connection.channel.in_flight:
                 connection.channel.drop("the broker is not in the cluster any more")
-                del self._open[place]
-        for place in [one for one in self._locks if one[0] not in addresses]:
-            if not self._locks[place].locked():
-                del self._locks[place]
+                del self._open[key]
+        for key in [key for key in self._locks if key[0] not in addresses]:
+            if not self._locks[key].locked():
+                del self._locks[key]
 
     def drop_all(self, problem: str) -> None:
         for connection in self._open.values():
@@ -123,5 +125,5 @@ class Connections:
 
 
 def chance() -> float:
-    """From 0 to 1. The module `random` would take longer to load than all that is asked of it."""
+    """A random number from 0 to 1. Loading the module `random` takes too long for commands."""
     return int.from_bytes(os.urandom(4), "big") / 2**32

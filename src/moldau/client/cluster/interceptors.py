@@ -11,9 +11,9 @@ from moldau.client.errors import ConfigError
 _log = logging.getLogger(__name__)
 
 
-def interceptors_of(given: Iterable[Any]) -> list[Any]:
+def interceptors_of(choices: Iterable[Any]) -> list[Any]:
     """The interceptors of the setting `interceptor.classes`: objects, or classes to instantiate."""
-    return [_made(one) for one in given]
+    return [_made(choice) for choice in choices]
 
 
 def notify(interceptor: Any, name: str, *arguments: Any) -> Any:
@@ -26,7 +26,7 @@ def notify(interceptor: Any, name: str, *arguments: Any) -> Any:
         return None
 
 
-def _made(given: Any) -> Any:
-    if isinstance(given, str):
-        raise ConfigError(f"interceptor.classes: give objects or classes, not the name '{given}'")
-    return given() if isinstance(given, type) else given
+def _made(choice: Any) -> Any:
+    if isinstance(choice, str):
+        raise ConfigError(f"interceptor.classes: give objects or classes, not the name '{choice}'")
+    return choice() if isinstance(choice, type) else choice

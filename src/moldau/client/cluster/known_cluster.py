@@ -1,5 +1,5 @@
-"""What a client knows of its cluster, as brokers say. Newer words win: an answer that is older than
-what is known about a partition's leader changes nothing (KIP-320).
+"""The metadata that a client has of its cluster. Newer metadata wins: a response with an older
+leader epoch than the known one does not change a partition (KIP-320).
 """
 
 from collections.abc import Iterable
@@ -9,6 +9,8 @@ from moldau.types import NO_EPOCH, NO_LEADER, ZERO_UUID, TopicPartition, Uuid
 
 
 class KnownCluster:
+    """Brokers, topics and leaders, as the newest responses report them."""
+
     def __init__(self) -> None:
         self.brokers: dict[int, Broker] = {}
         self.topics: dict[str, Topic] = {}
@@ -18,7 +20,7 @@ class KnownCluster:
         self._names: dict[Uuid, str] = {}
 
     def take(self, found: ClusterMetadata) -> None:
-        """What Metadata answered."""
+        """Takes the brokers and topics of a Metadata response."""
         if found.brokers:
             self.brokers = dict(found.brokers)
             self.cluster_id = found.cluster_id
@@ -46,7 +48,7 @@ class KnownCluster:
     def take_leader(
         self, partition: TopicPartition, leader: int, epoch: int, endpoints: Iterable[Broker] = ()
     ) -> bool:
-        """A hint that came with a refusal (KIP-951). Gives whether it is news."""
+        """Takes a new leader that came with an error (KIP-951). Returns whether it is news."""
         topic = self.topics.get(partition.topic)
         row = None if topic is None else topic.partitions.get(partition.partition)
         if topic is None or row is None or leader == NO_LEADER or epoch <= row.leader_epoch:
@@ -62,7 +64,7 @@ class KnownCluster:
         return True
 
     def take_address(self, broker: Broker) -> None:
-        """Where a broker is now; such an answer does not say in which rack."""
+        """Takes the address of a broker from a response that does not contain its rack."""
         before = self.brokers.get(broker.node_id)
         rack = None if before is None else before.rack
         self.brokers[broker.node_id] = broker._replace(rack=rack)
@@ -71,7 +73,7 @@ class KnownCluster:
         return self._names.get(topic_id)
 
     def leader_of(self, partition: TopicPartition) -> tuple[int, int] | None:
-        """The leader and its epoch; None if none is known."""
+        """The leader of a partition and its epoch; None if no leader is known."""
         topic = self.topics.get(partition.topic)
         row = None if topic is None else topic.partitions.get(partition.partition)
         if row is None or row.leader == NO_LEADER:
@@ -79,12 +81,12 @@ class KnownCluster:
         return row.leader, row.leader_epoch
 
     def is_fresh(self, name: str) -> bool:
-        """Whether a topic is known, and nothing spoke against what is known."""
+        """Whether a topic is known, and no error has cast doubt on it since."""
         return name in self._fresh
 
     def doubt(self, name: str | None = None) -> None:
-        """A topic, or all of them, should be asked about before they are used again. What is known
-        stays, so that an answer that is older still can be told.
+        """Makes a topic, or all of them, be requested before the next use. The metadata is kept, so
+        that an even older response is recognized.
         """
         if name is None:
             self._fresh.clear()
@@ -98,7 +100,7 @@ class KnownCluster:
             self._names.pop(topic.topic_id, None)
 
     def forget_all(self) -> None:
-        """Before a new beginning, maybe with another cluster."""
+        """Forgets everything, before a new start that may lead to another cluster."""
         self.brokers.clear()
         self.controller_id = NO_LEADER
         self.topics.clear()

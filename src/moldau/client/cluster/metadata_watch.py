@@ -1,5 +1,5 @@
-"""Keeps what is known of some topics fresh: every metadata.max.age.ms, and soon after somebody says
-that it is stale. For clients that live long; others ask `Cluster.topics`.
+"""Keeps the metadata of some topics fresh: every metadata.max.age.ms, and soon after it is reported
+as stale. For long-lived clients; others call `Cluster.topics`.
 """
 
 import asyncio
@@ -13,28 +13,28 @@ Listener = Callable[[ClusterMetadata], None]
 
 
 class MetadataWatch:
-    """`start` it in the event loop of its cluster; it ends with the cluster."""
+    """Refreshes the metadata of a cluster, from `start` until the cluster is closed."""
 
     def __init__(self, cluster: Cluster, *, creates_topics: bool = False) -> None:
         self._cluster = cluster
         self._creates_topics = creates_topics
         self._names: set[str] | None = set()
         self._listeners: list[Listener] = []
-        self._asked = asyncio.Event()
-        self._hurried = asyncio.Event()
+        self._requested = asyncio.Event()
+        self._urgent = asyncio.Event()
         self._waiting: list[asyncio.Future[ClusterMetadata]] = []
         self.failure: MoldauError | None = None
-        """Why the last attempt got nothing."""
+        """The error of the last attempt, if it failed."""
 
     def start(self) -> None:
         _ = self._cluster.tasks.start(self._keep_fresh(), "keep metadata fresh")
 
     def on_update(self, listener: Listener) -> None:
-        """Called with every answer."""
+        """Adds a function that is called with every response."""
         self._listeners.append(listener)
 
     def watch(self, names: Iterable[str]) -> None:
-        """These too. New ones are asked for soon."""
+        """Watches more topics. New ones are requested soon."""
         if self._names is None:
             return
         new = set(names) - self._names
@@ -43,7 +43,7 @@ class MetadataWatch:
             self._refresh_at_once()
 
     def watch_only(self, names: Iterable[str] | None) -> None:
-        """These, or all topics of the cluster if None."""
+        """Watches only these topics; None for all of the cluster."""
         wanted = None if names is None else set(names)
         if wanted != self._names:
             self._names = wanted
@@ -54,11 +54,11 @@ class MetadataWatch:
             self._names -= set(names)
 
     def refresh_soon(self) -> None:
-        """What is known led to an error. Many calls make one question."""
-        self._asked.set()
+        """Requests fresh metadata, after an error. Many calls lead to one request."""
+        self._requested.set()
 
     async def refreshed(self) -> ClusterMetadata:
-        """The next answer, to a question that is not asked yet."""
+        """Waits for the response to a request that is sent from now on."""
         future: asyncio.Future[ClusterMetadata] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         self.refresh_soon()
@@ -69,9 +69,9 @@ class MetadataWatch:
                 self._waiting.remove(future)
 
     def _refresh_at_once(self) -> None:
-        """Something new is asked, which no pause is for."""
-        self._hurried.set()
-        self._asked.set()
+        """Requests new topics without the pause between refreshes."""
+        self._urgent.set()
+        self._requested.set()
 
     async def _keep_fresh(self) -> None:
         failures = 0
@@ -79,9 +79,9 @@ class MetadataWatch:
         due_ms = clock.mono_ms() + max_age_ms
         while True:
             if not failures:
-                await self._wait(self._asked, due_ms - clock.mono_ms())
-            self._asked.clear()
-            self._hurried.clear()
+                await self._wait(self._requested, due_ms - clock.mono_ms())
+            self._requested.clear()
+            self._urgent.clear()
             waiting, self._waiting = self._waiting, []
             try:
                 found = await self._cluster.metadata(
@@ -96,12 +96,14 @@ class MetadataWatch:
             else:
                 failures = 0
                 self.failure = None
-                self._tell(found, waiting)
+                self._notify(found, waiting)
             due_ms = clock.mono_ms() + max_age_ms
-            # Whoever asks again and again gets no more than this.
-            await self._wait(self._hurried, self._cluster.pause_ms(max(failures, 1)))
+            # Limits how often metadata is requested.
+            await self._wait(self._urgent, self._cluster.pause_ms(max(failures, 1)))
 
-    def _tell(self, found: ClusterMetadata, waiting: list[asyncio.Future[ClusterMetadata]]) -> None:
+    def _notify(
+        self, found: ClusterMetadata, waiting: list[asyncio.Future[ClusterMetadata]]
+    ) -> None:
         for listener in self._listeners:
             listener(found)
         for future in waiting:

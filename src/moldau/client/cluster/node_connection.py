@@ -1,4 +1,4 @@
-"""A connection to one broker: the versions that both sides speak, and who we are on it."""
+"""A connection to one broker: its login, and the versions of requests that both sides support."""
 
 import logging
 import os
@@ -20,19 +20,21 @@ _log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound=Message)
 
-# When of its time a login is renewed, as Kafka's clients do.
+# The part of its lifetime after which a login is renewed, as in Kafka's clients.
 _RENEWED_FROM = 0.85
 _RENEWED_WITHIN = 0.1
 
 
 class VersionRange(NamedTuple):
-    """Inclusive."""
+    """Versions of an API, both ends included."""
 
     oldest: int
     newest: int
 
 
 class NodeConnection:
+    """An open connection, logged in if the settings require it."""
+
     def __init__(self, channel: RequestChannel, served: ApiVersionsResponse) -> None:
         self.channel = channel
         self.served = served
@@ -50,7 +52,7 @@ class NodeConnection:
         *,
         connect_timeout_ms: float,
     ) -> "NodeConnection":
-        """Raises ChannelError, or AuthenticationError, which does not pass."""
+        """Connects and logs in. Raises ChannelError or AuthenticationError."""
         try:
             channel = await RequestChannel.open(
                 address, clock, settings.channel_options(connect_timeout_ms)
@@ -77,7 +79,7 @@ class NodeConnection:
         version = self.newest_of(SaslAuthenticateRequest)
 
         async def renew() -> None:
-            # Between the two nothing else may be said (KIP-368).
+            # No other request may come in between (KIP-368).
             self.channel.hold()
             try:
                 renew_in_time(await log_in(self.channel, login, version))
@@ -99,18 +101,18 @@ class NodeConnection:
         renew_in_time(await log_in(self.channel, login, version))
 
     async def ask_versions(self) -> ApiVersionsResponse:
-        """What it serves now."""
+        """Requests the versions that the broker serves now."""
         return await _ask_versions(self.channel)
 
     def serves(self, api_key: int) -> bool:
         return api_key in self._ranges
 
     def newest_of(self, request_class: type[Message]) -> int:
-        """The version that `ask` uses."""
+        """The newest version that `ask` may use."""
         return self.version_of(request_class.API_KEY, spoken(request_class))
 
     def version_of(self, api_key: int, wanted: VersionRange) -> int:
-        """The newest version that both sides speak and that fits what is wanted."""
+        """The newest version that both sides support within a range."""
         served = self._ranges.get(api_key)
         name = ApiKey(api_key).name
         if served is None:
@@ -136,7 +138,7 @@ class NodeConnection:
 
 
 def spoken(request_class: type[Message]) -> VersionRange:
-    """What we speak of an API: everything but versions that are not stable yet."""
+    """The versions that this client supports: all except unstable ones."""
     oldest, newest = request_class.VERSIONS
     stable = API_VERSIONS[ApiKey(request_class.API_KEY)].latest_stable
     return VersionRange(oldest, min(newest, stable))

@@ -1,5 +1,5 @@
-"""Logging in on a connection: SaslHandshake chooses the mechanism, SaslAuthenticate carries what it
-says (KIP-152).
+"""Logging in on a connection: SaslHandshake chooses the mechanism, SaslAuthenticate carries its
+messages (KIP-152).
 """
 
 import secrets
@@ -16,20 +16,22 @@ from moldau.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHa
 
 HANDSHAKE_VERSION = 1
 _NONCE_BYTES = 18
-# PLAIN takes one, SCRAM two.
+# PLAIN needs one round, SCRAM two.
 _ROUNDS_MAX = 8
 
 
 async def log_in(channel: RequestChannel, login: Credentials, authenticate_version: int) -> int:
-    """How many milliseconds it holds, 0 for ever. Raises AuthenticationError."""
+    """Logs in. Returns for how many milliseconds the login is valid, 0 without a limit. Raises
+    AuthenticationError.
+    """
     await _choose(channel, login.mechanism)
     conversation = new_login(login, secrets.token_urlsafe(_NONCE_BYTES))
-    said: bytes | None = conversation.first()
+    message: bytes | None = conversation.first()
     lifetime_ms = 0
     for _ in range(_ROUNDS_MAX):
-        if said is None:
+        if message is None:
             return lifetime_ms
-        request = SaslAuthenticateRequest(auth_bytes=said)
+        request = SaslAuthenticateRequest(auth_bytes=message)
         answer = await channel.ask(
             request, SaslAuthenticateResponse, authenticate_version, is_urgent=True
         )
@@ -39,7 +41,7 @@ async def log_in(channel: RequestChannel, login: Credentials, authenticate_versi
         check(answer.error_code, answer.error_message)
         lifetime_ms = answer.session_lifetime_ms
         try:
-            said = conversation.answer(bytes(answer.auth_bytes))
+            message = conversation.answer(bytes(answer.auth_bytes))
         except LoginError as problem:
             raise AuthenticationError(f"{channel.address} is not trusted: {problem}") from None
     raise AuthenticationError(f"{channel.address} does not come to an end with {login.mechanism}")

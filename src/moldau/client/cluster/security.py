@@ -1,5 +1,5 @@
-"""From settings to what a connection is secured with: a TLS context, SASL credentials. Whatever is
-wrong with files or names is said here, before anything is connected to.
+"""The TLS context and SASL credentials of connections, from settings. Wrong files and names raise
+here, before the first connection.
 """
 
 import re
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from moldau.client.errors import ConfigError
 from moldau.frozen import frozen
 
-# Most connections are plain, and command line tools start often: what they need not comes late.
+# Imported late: most connections are plain, and command line tools start often.
 if TYPE_CHECKING:
     import ssl
 
@@ -104,7 +104,7 @@ def _tls_context(config: "ClientConfig") -> "ssl.SSLContext":
 
 
 def _trust(context: "ssl.SSLContext", config: "ClientConfig") -> None:
-    """Whom we trust."""
+    """Loads the certificates that this client trusts."""
     import ssl
 
     given = {
@@ -128,7 +128,7 @@ def _trust(context: "ssl.SSLContext", config: "ClientConfig") -> None:
 
 
 def _show(context: "ssl.SSLContext", config: "ClientConfig") -> None:
-    """Who we are, if a broker wants to know."""
+    """Loads the certificate of this client, for brokers that require one."""
     import ssl
     import tempfile
 
@@ -141,14 +141,15 @@ def _show(context: "ssl.SSLContext", config: "ClientConfig") -> None:
         parts = [_pem(name, config.ssl_keystore_location)]
     elif config.ssl_certificate_location is not None or config.ssl_key_location is not None:
         name = "ssl.certificate.location and ssl.key.location"
-        places = [config.ssl_certificate_location, config.ssl_key_location]
-        parts = [None if place is None else _pem(name, place) for place in places]
+        paths = [config.ssl_certificate_location, config.ssl_key_location]
+        parts = [None if path is None else _pem(name, path) for path in paths]
     else:
         return
     if None in parts:
         raise ConfigError(f"{name}: give both, or none")
     password = config.ssl_key_password or ""
-    # Python reads keys from files only; this one is ours alone and gone at once.
+    # Python reads keys only from files. This one is readable by this user alone and removed at
+    # once.
     with tempfile.NamedTemporaryFile("w", suffix=".pem", encoding="utf-8") as file:
         file.write("\n".join(part for part in parts if part is not None))
         file.flush()
@@ -161,22 +162,22 @@ def _show(context: "ssl.SSLContext", config: "ClientConfig") -> None:
 
 
 def _check_type(name: str, kind: str) -> None:
-    # JKS is what Kafka's clients take where nothing is said.
+    # JKS is the default of Kafka's clients.
     if kind.upper() not in {"PEM", "JKS"}:
-        raise ConfigError(f"{name}={kind}: there is PEM only; `openssl pkcs12 -nodes` makes it")
+        raise ConfigError(f"{name}={kind}: only PEM is supported; `openssl pkcs12 -nodes` makes it")
 
 
-def _pem(name: str, place: str) -> str:
+def _pem(name: str, path: str) -> str:
     from pathlib import Path
 
     try:
-        content = Path(place).read_bytes()
+        content = Path(path).read_bytes()
     except OSError as error:
-        raise ConfigError(f"{name}={place}: {error.strerror}") from None
+        raise ConfigError(f"{name}={path}: {error.strerror}") from None
     text = content.decode("utf-8", "replace")
     if _PEM not in text:
         raise ConfigError(
-            f"{name}={place} is no PEM file; `openssl pkcs12 -nodes` makes one of PKCS12, "
+            f"{name}={path} is not a PEM file; `openssl pkcs12 -nodes` makes one of PKCS12, "
             "`keytool -importkeystore` makes PKCS12 of JKS"
         )
     return text

@@ -1,4 +1,4 @@
-"""What a client's connections obey: where to begin, who it says it is, how long it waits."""
+"""Settings of a client's connections: bootstrap servers, client id, security, timeouts."""
 
 import re
 from collections.abc import Mapping
@@ -29,11 +29,11 @@ class ClientSettings:
     retry: Backoff = Backoff(100, 1_000)
     request_timeout_ms: int = 30_000
     retry_for_ms: int = 30_000
-    """How long errors that may pass are tried again."""
+    """How long errors that may pass are retried."""
     retries_max: int = RETRIES_MAX
     metadata_max_age_ms: int = 300_000
     rebootstraps: bool = True
-    """Whether it begins again with `bootstrap` when no broker that it knows is there any more."""
+    """Whether to start again with `bootstrap` when no known broker can be reached."""
     rebootstrap_after_ms: int = 300_000
     connections_max_idle_ms: int = 540_000
     security: Security = Security()
@@ -71,10 +71,10 @@ def cluster_settings(
 
 
 def client_settings(bootstrap: str, properties: Mapping[str, str] | None = None) -> ClientSettings:
-    """Of a command line tool: settings that only other kinds of clients know are passed over."""
+    """The settings of a command line tool. Settings of other kinds of clients are ignored."""
     if not properties:
         return ClientSettings(bootstrap=parse_addresses(bootstrap))
-    # Some two hundred declarations, which a tool without a file starts quicker without.
+    # Imported late: a tool without a file starts faster without two hundred declarations.
     from moldau.client.config import known_part
     from moldau.config.client_settings.admin import AdminConfig
 
@@ -92,11 +92,11 @@ def parse_addresses(text: str) -> tuple[Address, ...]:
     """`host:port,host:port`; IPv6 addresses in brackets; the port may be left out."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
-        raise ClientError("no broker address is given; write host:port")
+        raise ClientError("no broker address; write host:port")
     return tuple(map(_parse_address, parts))
 
 
-# Listeners are often copied from a broker's settings, with their protocol.
+# Addresses are often copied from a broker's listeners, with their protocol.
 _ADDRESS = re.compile(r"(?:\w+://)?(?:\[([^\]\s]+)\]|([^:\[\]/\s]+))(?::(\d{1,5}))?")
 
 

@@ -124,7 +124,7 @@ class Consumer(OffsetMethods):
         """
         self._engine.wakeup()
 
-    # What is read.
+    # Subscription and assignment.
 
     def subscribe(
         self,

@@ -53,7 +53,7 @@ def partition_of(value: Any) -> TopicPartition:
 def partitions_of(value: Iterable[Any]) -> list[TopicPartition]:
     if not isinstance(value, Iterable):
         raise ClientError(f"expected a list of partitions, (topic, number), got {value!r}")
-    return [partition_of(one) for one in value]
+    return [partition_of(item) for item in value]
 
 
 def position_of(value: int | OffsetAndMetadata) -> OffsetAndMetadata:
@@ -71,8 +71,8 @@ def offsets_of(value: CommitOffsets) -> dict[TopicPartition, OffsetAndMetadata] 
     if not isinstance(value, Mapping):
         raise ClientError(f"expected a dict of partitions and offsets, got {value!r}")
     found: dict[TopicPartition, OffsetAndMetadata] = {}
-    for one, at in value.items():
-        partition = partition_of(one)
+    for key, at in value.items():
+        partition = partition_of(key)
         try:
             found[partition] = position_of(at)
         except ClientError:
@@ -83,7 +83,7 @@ def offsets_of(value: CommitOffsets) -> dict[TopicPartition, OffsetAndMetadata] 
 def times_of(value: Mapping[AnyPartition, int]) -> dict[TopicPartition, int]:
     for time_ms in value.values():
         time_of(time_ms)
-    return {partition_of(one): time_ms for one, time_ms in value.items()}
+    return {partition_of(key): time_ms for key, time_ms in value.items()}
 
 
 def time_of(time_ms: int) -> int:

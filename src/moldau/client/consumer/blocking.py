@@ -117,7 +117,7 @@ class Consumer(BlockingOffsetMethods):
     def wakeup(self) -> None:
         self._engine.wakeup()
 
-    # What is read.
+    # Subscription and assignment.
 
     @documented_by(aio.Consumer.subscribe)
     def subscribe(

@@ -180,7 +180,7 @@ class Committing:
         if not self.auto.is_enabled or self._group is None:
             return
         consumed = self._positions.consumed()
-        wanted = {one: at for one, at in consumed.items() if one in set(partitions)}
+        wanted = {key: at for key, at in consumed.items() if key in set(partitions)}
         changed = self.auto.changed(wanted)
         if not changed:
             return

@@ -187,7 +187,7 @@ class Engine:
         self.start()
         if self.is_subscribed:
             raise ClientError("topics are subscribed; unsubscribe before assigning by hand")
-        wanted = [TopicPartition(*one) for one in partitions]
+        wanted = [TopicPartition(*partition) for partition in partitions]
         self.committing.commit_now()
         self._take(wanted)
 
@@ -196,7 +196,7 @@ class Engine:
         self.committing.auto.keep_only(self.positions.partitions)
         self.committing.auto.start(self.cluster.clock.mono_ms())
         if not self.is_subscribed:
-            self._watch.watch_only({one.topic for one in self.positions.partitions})
+            self._watch.watch_only({partition.topic for partition in self.positions.partitions})
         self._locate()
         self.fetching.fetch_more()
 
@@ -306,7 +306,7 @@ class Engine:
         for name in found.missing - self._warned:
             self._warned.add(name)
             _log.warning("topic '%s' does not exist yet", name)
-        read = {*self.topics, *(one.topic for one in self.positions.partitions)}
+        read = {*self.topics, *(partition.topic for partition in self.positions.partitions)}
         for name, error in found.failures.items():
             if name in read and not self.cluster.may_pass(error):
                 self.fetching.fail(error)
@@ -437,14 +437,14 @@ class Engine:
 
     def reset(self, partitions: Iterable[TopicPartition], policy: ResetPolicy) -> None:
         self.start()
-        for state in [self.state_of(one) for one in partitions]:
+        for state in [self.state_of(partition) for partition in partitions]:
             state.want_reset(policy)
         self.fetching.fetch_more()
 
     def pause(self, partitions: Collection[TopicPartition], *, is_paused: bool) -> None:
         """Pauses or resumes partitions; all that are assigned if none is named."""
         self.start()
-        for state in [self.state_of(one) for one in partitions] or list(self.positions):
+        for state in [self.state_of(partition) for partition in partitions] or list(self.positions):
             state.is_paused = is_paused
         self.fetching.paused()
         self.fetching.fetch_more()

@@ -156,7 +156,7 @@ class Fetching:
     # Deciding what to fetch.
 
     def fetch_more(self) -> None:
-        """Sends a request to each broker without one in flight, for all that can be fetched now."""
+        """Sends a request to each broker without one in flight, if anything can be fetched."""
         self.wants_room = False
         now_ms = self._cluster.clock.mono_ms()
         buffered_bytes = self._buffered_bytes()
@@ -179,7 +179,11 @@ class Fetching:
         for node_id, rows in by_node.items():
             self._under_way.add(node_id)
             # The versions belong to the offsets above: a seek may come before the task begins.
-            versions = {one: known.version for one in rows if (known := self._positions.get(one))}
+            versions = {
+                partition: known.version
+                for partition in rows
+                if (known := self._positions.get(partition))
+            }
             self._start(self._fetch(node_id, rows, versions), f"fetch from {node_id}")
 
     def _buffered_bytes(self) -> int:
@@ -197,8 +201,8 @@ class Fetching:
     def paused(self) -> None:
         """Some partitions were paused or resumed: their records are set aside, or become ready."""
         found = [*self._held, *self._ready]
-        self._held = [one for one in found if one.state.is_paused]
-        self._ready = deque(one for one in found if not one.state.is_paused)
+        self._held = [fetched for fetched in found if fetched.state.is_paused]
+        self._ready = deque(fetched for fetched in found if not fetched.state.is_paused)
 
     def _node_for(self, state: PartitionState, now_ms: float) -> int | None:
         known = self._cluster.known
@@ -327,8 +331,8 @@ class Fetching:
         self, node_id: int, answer: FetchResponse, versions: Mapping[TopicPartition, int]
     ) -> None:
         endpoints = [
-            Broker(one.node_id, Address(one.host, one.port), one.rack)
-            for one in answer.node_endpoints
+            Broker(broker.node_id, Address(broker.host, broker.port), broker.rack)
+            for broker in answer.node_endpoints
         ]
         for result in answer.responses:
             name = result.topic or self._cluster.known.name_of(result.topic_id) or ""
@@ -389,7 +393,8 @@ class Fetching:
         aborted = None
         if committed:
             aborted = [
-                (one.producer_id, one.first_offset) for one in row.aborted_transactions or ()
+                (transaction.producer_id, transaction.first_offset)
+                for transaction in row.aborted_transactions or ()
             ]
         found = FetchedBytes(
             buffer=row.records, aborted=aborted, check_crcs=self._options.check_crcs

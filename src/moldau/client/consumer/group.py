@@ -85,7 +85,9 @@ class Group:
         self._options = options
         self._owner = owner
         self.machine = ClassicMembership(options.member, options.assignors)
-        self._assignors: dict[str, Assignor] = {one.name: one for one in options.assignors}
+        self._assignors: dict[str, Assignor] = {
+            assignor.name: assignor for assignor in options.assignors
+        }
         self._for_user: deque[Prepare | Assigned] = deque()
         self._error: MoldauError | None = None
         self._assigned_counts: dict[str, int] = {}
@@ -248,7 +250,7 @@ class Group:
     # Assigning partitions, as the leader.
 
     async def _assign(self, effect: MakeShares) -> None:
-        wanted = {topic for one in effect.members.values() for topic in one.topics}
+        wanted = {topic for member in effect.members.values() for topic in member.topics}
 
         async def attempt() -> ClusterMetadata:
             return await self._cluster.metadata(wanted, is_lenient=True)

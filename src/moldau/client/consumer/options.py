@@ -112,9 +112,9 @@ def group_options(config: ConsumerConfig) -> GroupOptions | None:
     )
 
 
-def _assignor(given: Any) -> Assignor:
-    if not isinstance(given, str):
-        made: Any = given() if inspect.isclass(given) else given
+def _assignor(choice: Any) -> Assignor:
+    if not isinstance(choice, str):
+        made: Any = choice() if inspect.isclass(choice) else choice
         missing = [
             part for part in ("name", "protocols", "user_data", "assign") if not hasattr(made, part)
         ]
@@ -122,10 +122,10 @@ def _assignor(given: Any) -> Assignor:
             raise ConfigError(f"the assignor {made!r} lacks {', '.join(missing)}")
         own: Assignor = made
         return own
-    name = _JAVA_NAMES.get(given.rsplit(".", 1)[-1], given)
+    name = _JAVA_NAMES.get(choice.rsplit(".", 1)[-1], choice)
     if name not in ASSIGNORS:
         raise ConfigError(
-            f"partition.assignment.strategy: unknown assignor '{given}', known are "
+            f"partition.assignment.strategy: unknown assignor '{choice}', known are "
             f"{', '.join(ASSIGNORS)}{did_you_mean(name, ASSIGNORS)}"
         )
     return ASSIGNORS[name]()

@@ -101,7 +101,7 @@ class Seeking:
         versions = {state.partition: state.version for state in states}
         wanted = {state.partition: state.reset.timestamp(now_ms) for state in states if state.reset}
         found = await list_offsets(self._cluster, wanted, self._options.isolation)
-        late = [one for one, at in found.items() if at.offset == NO_OFFSET]
+        late = [partition for partition, at in found.items() if at.offset == NO_OFFSET]
         if late:
             # No record is that new: begin at the end.
             ends = dict.fromkeys(late, LATEST.timestamp(now_ms))

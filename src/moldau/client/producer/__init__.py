@@ -1,3 +1,3 @@
-"""The producers, blocking and asyncio, over one session and one engine. What to send and when is
-decided in `core.producer`.
+"""The blocking and the asyncio producer, over one session and one engine. `core.producer` decides
+what to send and when.
 """

@@ -1,4 +1,4 @@
-"""What a producer counts and how long things took."""
+"""Counters and durations of a producer, for `Producer.metrics`."""
 
 from collections.abc import Iterable
 
@@ -31,7 +31,7 @@ class Counts:
         self._queued_ms = self._latency_ms = self._latency_ms_max = 0.0
 
     def sent(self, batches: Iterable[Outgoing], now_ms: float) -> None:
-        """A request with these."""
+        """A request with these batches was sent."""
         self._requests += 1
         for outgoing in batches:
             if outgoing.attempts == 1:

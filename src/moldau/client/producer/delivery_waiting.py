@@ -1,4 +1,4 @@
-"""How a user waits for deliveries: in a thread of their own, or in the event loop."""
+"""Waiting for deliveries: in a thread of the user, or in the event loop."""
 
 import asyncio
 import os
@@ -14,14 +14,16 @@ def outcome_of(delivery: Delivery) -> Outcome | None:
 
 
 class ThreadPatience:
-    """For the blocking producer."""
+    """Waiting in threads, for the blocking producer."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
 
     def wait(self, delivery: Delivery, timeout: float | None) -> Outcome:
         if os.getpid() != self._process:
-            raise ClosedError("it was sent before the process was forked; only the parent is told")
+            raise ClosedError(
+                "sent before the process was forked; only the parent gets the outcome"
+            )
         arrived = threading.Event()
         if getattr(_own_thread, "is_client", False):
             raise ClientError("a callback runs in the client's own thread and must not wait")
@@ -32,20 +34,20 @@ class ThreadPatience:
         assert outcome is not None
         return outcome
 
-    def awaited(self, delivery: Delivery) -> Any:  # noqa: ARG002 - the other one needs it
+    def awaited(self, delivery: Delivery) -> Any:  # noqa: ARG002 - LoopPatience needs it
         raise ClientError("a delivery of the blocking producer has result(); await moldau.aio's")
 
 
 class LoopPatience:
-    """For the asyncio producer."""
+    """Waiting in the event loop, for the asyncio producer."""
 
     def wait(self, delivery: Delivery, timeout: float | None) -> Outcome:  # noqa: ARG002
-        raise ClientError("its outcome is not known yet; await the delivery")
+        raise ClientError("the outcome is not known yet; await the delivery")
 
     def awaited(self, delivery: Delivery) -> Any:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-        def tell(arrived: Delivery) -> None:
+        def complete(arrived: Delivery) -> None:
             if done.done():
                 return
             error = arrived.exception()
@@ -54,7 +56,7 @@ class LoopPatience:
             else:
                 done.set_result(arrived.result())
 
-        delivery.add_callback(tell)
+        delivery.add_callback(complete)
         return done
 
 
@@ -62,5 +64,5 @@ _own_thread = threading.local()
 
 
 def mark_own_thread() -> None:
-    """The calling thread runs the client: nothing may wait in it."""
+    """Marks the calling thread as the client's own, in which nothing may wait."""
     _own_thread.is_client = True

@@ -1,5 +1,5 @@
-"""The producer at work in one event loop: takes what was appended, sends it as `Sending` decides,
-and tells what became of it. Users' threads only append; everything else happens here.
+"""The producer in its event loop: takes appended batches, sends them as `Sending` decides, and
+reports their outcomes. Users' threads only append; everything else happens here.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from moldau.client.cluster.cluster import Cluster
 from moldau.client.cluster.metadata import Topic
 from moldau.client.errors import ClientTimeoutError, ClosedError
 from moldau.client.producer.counters import Counts
-from moldau.client.producer.identity import ask_for_identity
+from moldau.client.producer.identity import request_identity
 from moldau.client.producer.options import EngineOptions
 from moldau.client.producer.requests import (
     PartitionAnswer,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# How much a batch may grow while it waits for its turn, in units of batch.size.
+# How much a batch may grow while it waits to be sent, in units of batch.size.
 GROWTH = 32
 _SWEEP_MS_MIN = 20
 _SWEEP_MS_MAX = 1_000
@@ -51,12 +51,12 @@ _LANE = "produce"
 
 
 class ProducerEngine:
-    """Made and used in its event loop; `appender` may be used by any thread."""
+    """Made and used in its event loop. Any thread may use `appender`."""
 
     def __init__(
         self, cluster: Cluster, options: EngineOptions, patience: Patience, *, is_shared: bool
     ) -> None:
-        """`is_shared`: other threads append."""
+        """`is_shared`: other threads append records."""
         self.cluster = cluster
         self.options = options
         self.sending = Sending(options.rules)
@@ -65,9 +65,9 @@ class ProducerEngine:
         self.counts = Counts()
         self.retrying: KafkaError | None = None
         self.on_failure: Callable[[Exception], None] = lambda _: None
-        """Told of every batch that failed."""
+        """Called with the error of every batch that fails."""
         self._clock = cluster.clock
-        self._rng = random.Random()  # noqa: S311 - it spreads load, it keeps no secret
+        self._rng = random.Random()  # noqa: S311 - spreads load, not a secret
         self._loop = asyncio.get_running_loop()
         self._guard: AbstractContextManager[Any] = threading.RLock()
         growth = min(options.batch_bytes * GROWTH, options.rules.request_bytes_max // 2)
@@ -91,18 +91,16 @@ class ProducerEngine:
         self._sweep: Timer | None = None
         self._progress: list[asyncio.Future[None]] = []
         self._hurries = 0
-        self._is_over = False
+        self._is_closed = False
 
-    # Appending, the slower way.
+    # Appending, when it has to wait.
 
     async def append(
         self,
         topic: str,
         record: tuple[bytes | None, bytes | None, int | None, int | None, Any],
     ) -> Any:
-        """Waits until the topic is known and there is room, max.block.ms at most. The record: key,
-        value, partition, time, headers.
-        """
+        """Appends key, value, partition, timestamp, headers; waits for max.block.ms at most."""
         deadline_ms = self._clock.mono_ms() + self.options.max_block_ms
         key, value, partition, timestamp, headers = record
         await self.topic(topic, deadline_ms, partition)
@@ -118,7 +116,7 @@ class ProducerEngine:
     async def topic(
         self, name: str, deadline_ms: float | None = None, partition: int | None = None
     ) -> Topic:
-        """Raises if it has no such `partition`, also after a fresh look."""
+        """The topic's metadata. Raises if it has no such `partition`, even after a refresh."""
         if deadline_ms is None:
             deadline_ms = self._clock.mono_ms() + self.options.max_block_ms
         backoff_ms = self.options.rules.backoff.first_ms
@@ -126,8 +124,7 @@ class ProducerEngine:
             await self.topics.ensure(name, deadline_ms, backoff_ms)
             self._renew_later(name)
         elif partition is not None and partition not in self.topics.known[name].partitions:
-            # It may have been added since. Kafka's producer goes on looking for max.block.ms, which
-            # hides the mistake.
+            # It may be new. Kafka's producer would retry for max.block.ms, and hide the mistake.
             await self.topics.ensure(name, deadline_ms, backoff_ms)
         known = self.topics.known[name]
         if partition is not None:
@@ -135,7 +132,7 @@ class ProducerEngine:
         return known
 
     async def wait_for_room(self, deadline_ms: float) -> None:
-        """Until a good part of the memory is free: nobody should wait for each record."""
+        """Waits until a quarter of the memory is free, so that not every record has to wait."""
         enough = self.options.memory_bytes // 4
         is_first = True
         while is_first or (self.appender.room < enough and not self.sending.is_idle):
@@ -148,7 +145,7 @@ class ProducerEngine:
             await self._next_progress(left_ms)
 
     async def file(self, batch: Batch) -> None:
-        """A batch that was made elsewhere; waits for room for it."""
+        """Takes a complete batch, after waiting for room."""
         deadline_ms = self._clock.mono_ms() + self.options.max_block_ms
         while self.appender.room < batch.held_bytes and not self.sending.is_idle:
             await self.wait_for_room(deadline_ms)
@@ -158,10 +155,10 @@ class ProducerEngine:
         self.appender.room -= batch.held_bytes
         self.sending.file([batch], self._clock.mono_ms())
         self._sweep_later()
-        self.look()
+        self.send_ready()
 
     def next_partition(self, topic: str) -> int:
-        """For a batch of records without keys."""
+        """The partition for a batch of records without keys."""
         buffers = self.appender.topic(topic)
         assert buffers is not None
         return self._choose(buffers)
@@ -169,16 +166,16 @@ class ProducerEngine:
     # Sending.
 
     def _wake_from_elsewhere(self) -> None:
-        self._loop.call_soon_threadsafe(self.look)
+        self._loop.call_soon_threadsafe(self.send_ready)
 
     def _wake_from_here(self) -> None:
-        self._loop.call_soon(self.look)
+        self._loop.call_soon(self.send_ready)
 
-    def look(self) -> None:
-        """Something was appended, answered, connected, or is due."""
+    def send_ready(self) -> None:
+        """Sends what can be sent, after an append, a response, a connection or a deadline."""
         now_ms = self._clock.mono_ms()
         self._file_begun(now_ms)
-        if self._is_over:
+        if self._is_closed:
             return
         if self.sending.identity is None and not self.options.rules.is_transactional:
             self.once("identity", self._identify())
@@ -193,7 +190,7 @@ class ProducerEngine:
             self._timer.cancel()
             self._timer = None
         if plan.next_ms != float("inf"):
-            self._timer = self._clock.call_later(plan.next_ms - now_ms, self.look)
+            self._timer = self._clock.call_later(plan.next_ms - now_ms, self.send_ready)
 
     def _file_begun(self, now_ms: float) -> None:
         begun = self.appender.take_begun()
@@ -206,7 +203,7 @@ class ProducerEngine:
         if connection is None or not connection.channel.is_free:
             self.once(f"connect {node}", self._connect(node))
             return False
-        # Without answers nothing but the order of writing keeps that of the records.
+        # With acks=0 only one request at a time keeps the order of records.
         most = self.options.in_flight_max if self.options.terms.acks else 1
         return self._in_flight.get(node, 0) < most
 
@@ -234,10 +231,10 @@ class ProducerEngine:
                 lambda answer: self._answered(node, batches, answer, sent_ms),
             )
 
-    async def _tell(self, node: int, batches: list[Outgoing], asked: Any) -> None:
+    async def _tell(self, node: int, batches: list[Outgoing], request: Any) -> None:
         problem: ChannelError | None = None
         try:
-            await self._connections[node].channel.tell(*asked)
+            await self._connections[node].channel.tell(*request)
         except ChannelError as error:
             problem = error
         self._take(node, batches, problem)
@@ -255,21 +252,21 @@ class ProducerEngine:
     def _take(
         self, node: int, batches: list[Outgoing], answer: ProduceResponse | MoldauError | None
     ) -> None:
-        """None: nobody answers."""
+        """Handles a response; None with acks=0, when there is none."""
         self._in_flight[node] -= 1
         if answer is None:
-            answers = [PartitionAnswer(one, ErrorCode.NONE) for one in batches]
+            answers = [PartitionAnswer(outgoing, ErrorCode.NONE) for outgoing in batches]
         elif isinstance(answer, ProduceResponse):
             answers = read_answer(batches, answer, self.cluster.known.name_of)
         else:
             is_lost = isinstance(answer, ChannelError)
             code = ErrorCode.NETWORK_EXCEPTION if is_lost else ErrorCode.UNSUPPORTED_VERSION
-            answers = [PartitionAnswer(one, code, detail=str(answer)) for one in batches]
-        for one in answers:
-            self._take_answer(one, answer)
+            answers = [PartitionAnswer(outgoing, code, detail=str(answer)) for outgoing in batches]
+        for partition_answer in answers:
+            self._take_answer(partition_answer, answer)
         if self._progress:
-            self._tell_progress()
-        self.look()
+            self._notify_progress()
+        self.send_ready()
 
     def _take_answer(
         self, answer: PartitionAnswer, whole: ProduceResponse | MoldauError | None
@@ -313,10 +310,10 @@ class ProducerEngine:
         for _, callback, delivery in callbacks or ():
             try:
                 callback(delivery)
-            except Exception:  # noqa: BLE001 - it is the user's, and logged
+            except Exception:  # noqa: BLE001 - from the user's code, logged
                 _log.exception("a delivery's callback failed")
 
-    def _tell_progress(self) -> None:
+    def _notify_progress(self) -> None:
         waiting, self._progress = self._progress, []
         for future in waiting:
             if not future.done():
@@ -353,18 +350,18 @@ class ProducerEngine:
             expired = self.sending.expire(self._clock.mono_ms())
         timeout_ms = self.options.rules.delivery_timeout_ms
         for outgoing in expired:
-            place = f"{outgoing.batch.topic}-{outgoing.batch.partition}"
+            partition = f"{outgoing.batch.topic}-{outgoing.batch.partition}"
             why = f"; the last answer was {self.retrying}" if self.retrying else ""
-            detail = f"{place}: not delivered within delivery.timeout.ms={timeout_ms:.0f}{why}"
+            detail = f"{partition}: not delivered within delivery.timeout.ms={timeout_ms:.0f}{why}"
             self._fail(outgoing, KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail))
-        self._tell_progress()
+        self._notify_progress()
         if not self.sending.is_idle:
             self._sweep_later()
             if expired:
-                self.look()
+                self.send_ready()
 
     def metrics(self) -> dict[str, float]:
-        """Any thread may ask."""
+        """The producer's metrics by name. Any thread may call it."""
         return {
             **self.counts.named(),
             "requests_in_flight": sum(list(self._in_flight.values())),
@@ -386,8 +383,8 @@ class ProducerEngine:
             timer.cancel()
 
     async def flush(self) -> None:
-        """Until everything appended so far has an outcome, good or bad."""
-        self.look()
+        """Waits until everything appended so far is delivered or has failed."""
+        self.send_ready()
         batches = [
             outgoing.batch
             for line in self.sending.active
@@ -396,7 +393,7 @@ class ProducerEngine:
         self._hurries += 1
         self.sending.is_hurried = True
         try:
-            self.look()
+            self.send_ready()
             for batch in batches:
                 while not is_done(batch):
                     await self._next_progress(_SWEEP_MS_MAX)
@@ -410,11 +407,11 @@ class ProducerEngine:
             dropped = self.sending.drop_unsent()
         for outgoing in dropped:
             self._finish(outgoing.batch, Failed(error))
-        self._tell_progress()
+        self._notify_progress()
 
     async def close(self) -> None:
-        """What has no outcome yet gets none from the broker. Flush first."""
-        self.appender.is_closed = self._is_over = True
+        """Fails everything that has no outcome yet. Flush first."""
+        self.appender.is_closed = self._is_closed = True
         await self.tasks.close()
         error = KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed before")
         self.drop_unsent(error)
@@ -425,10 +422,10 @@ class ProducerEngine:
             if timer is not None:
                 timer.cancel()
 
-    # What it needs of the cluster.
+    # Background work with the cluster.
 
     def once(self, name: str, work: Any) -> None:
-        """At most one of a name at a time; it looks again when it is done."""
+        """Starts work, at most one of a name at a time, and sends again when it is done."""
         if name in self._busy:
             work.close()
             return
@@ -438,15 +435,15 @@ class ProducerEngine:
 
     def _idle(self, name: str) -> None:
         self._busy.discard(name)
-        if not self._is_over:
-            self._loop.call_soon(self.look)
+        if not self._is_closed:
+            self._loop.call_soon(self.send_ready)
 
     async def _connect(self, node: int) -> None:
         try:
             connection = await self.cluster.connection(node, _LANE)
             self._connections[node] = connection
             if not connection.channel.is_free:
-                # It is logging in again.
+                # It is renewing its login.
                 await self._pause()
         except MoldauError as error:
             _log.debug("no connection to broker %s: %s", node, error)
@@ -467,7 +464,7 @@ class ProducerEngine:
 
     async def _identify(self) -> None:
         try:
-            self.sending.identified(await ask_for_identity(self.cluster))
+            self.sending.identified(await request_identity(self.cluster))
         except MoldauError as error:
             if isinstance(error, KafkaError) and not error.is_retriable:
                 self.drop_unsent(error)
@@ -487,7 +484,7 @@ class ProducerEngine:
             buffers.resize(count)
 
     def _renew_later(self, name: str) -> None:
-        """Partitions are added without anybody being told."""
+        """Refreshes metadata regularly, since added partitions are not reported."""
 
         def renew() -> None:
             if not self.appender.is_closed:

@@ -1,4 +1,4 @@
-"""Who a producer is to the brokers: an id and an epoch, so that they know what comes twice."""
+"""The producer id and epoch, by which brokers recognize duplicates."""
 
 from moldau.client.cluster.cluster import Cluster
 from moldau.client.errors import check
@@ -12,8 +12,8 @@ from moldau.types import INT32_MAX
 NO_TRANSACTION_MS = INT32_MAX
 
 
-async def ask_for_identity(cluster: Cluster) -> ProducerIdentity:
-    """Without transactions: any broker gives one."""
+async def request_identity(cluster: Cluster) -> ProducerIdentity:
+    """Requests an identity without transactions, from any broker."""
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_MS)
     answer = await cluster.ask(None, request, InitProducerIdResponse)
     check(answer.error_code, "no producer id")

@@ -1,5 +1,5 @@
-"""From a producer's settings to what the engine obeys; settings that contradict each other are
-refused as Kafka's producer does.
+"""Options of the producer's engine, from its settings. Contradictory settings are refused, as in
+Kafka's producer.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from moldau.protocol.records.compression import COMPRESSION_NAMES, Compression
 ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 _IN_FLIGHT_MAX_NUMBERED = 5
 _NEGATIVE_LEVEL_IS_DEFAULT = -1
-# At most: a batch's header, and lengths in front of everything.
+# Upper bounds: the header of a batch, and the length fields of a record and of its headers.
 _RECORD_OVERHEAD_BYTES = 128
 _HEADER_OVERHEAD_BYTES = 10
 
@@ -39,10 +39,10 @@ class EngineOptions:
     is_sticky: bool = True
     is_adaptive: bool = True
     availability_timeout_ms: float = 0
-    """0: nobody looks."""
+    """0 switches this off."""
 
     def check_size(self, key: bytes | None, value: bytes | None, headers: RecordHeaders) -> None:
-        """Raises MESSAGE_TOO_LARGE for a record that no waiting makes room for."""
+        """Raises MESSAGE_TOO_LARGE for a record that would never fit."""
         size = len(key or b"") + len(value or b"")
         for name, content in headers:
             size += len(name.encode()) + len(content or b"") + _HEADER_OVERHEAD_BYTES
@@ -57,7 +57,9 @@ class EngineOptions:
 def producer_config(
     config: Mapping[str, Any] | None, arguments: Mapping[str, Any]
 ) -> ProducerConfig:
-    """Raises ConfigError. Idempotence that was not asked for gives way to what was."""
+    """Checks the settings. Raises ConfigError. Idempotence by default is switched off if another
+    setting conflicts with it.
+    """
     made = client_config(ProducerConfig, config, arguments)
     given = {name.replace(".", "_") for name in config or {}} | {
         name for name, value in arguments.items() if value is not None

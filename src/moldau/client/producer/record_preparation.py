@@ -1,5 +1,5 @@
-"""A record before it is appended: interceptors, serializers, headers, and partitioners of the
-user's own. Runs in the user's thread.
+"""Prepares records before they are appended: interceptors, serializers, headers, custom
+partitioners. Runs in the user's thread.
 """
 
 import random
@@ -25,7 +25,7 @@ _KEY_BYTES, _VALUE_BYTES = as_bytes("key.serializer"), as_bytes("value.serialize
 
 
 class ProducerRecord(NamedTuple):
-    """What a user sends; interceptors see it before serializers do."""
+    """A record as the user sends it. Interceptors see it before it is serialized."""
 
     topic: str
     value: Any = None
@@ -46,23 +46,23 @@ class Preparation:
         self._partition_count = partition_count
         ways = (self._key, self._value, self._partitioner)
         self.is_plain = not self._interceptors and all(way is None for way in ways)
-        """Bytes may be appended as they come."""
+        """Whether bytes can be appended without any preparation."""
 
     @property
     def has_interceptors(self) -> bool:
         return bool(self._interceptors)
 
     def prepare(self, record: ProducerRecord) -> ProducerRecord:
-        """With bytes for key and value, sound headers, and a partition if it is ours to choose and
-        the topic is known.
+        """The record with key and value in bytes and checked headers, and with a partition if there
+        is a custom partitioner and the topic is known.
         """
         for interceptor in self._interceptors:
             record = notify(interceptor, "on_send", record) or record
         if not isinstance(record, ProducerRecord):
-            raise ClientError(f"an interceptor gave {record!r} instead of a record")
+            raise ClientError(f"an interceptor returned {record!r}, not a record")
         topic: Any = record.topic
         if not isinstance(topic, str) or not topic:
-            raise ClientError(f"a topic is named by a str that is not empty, not by {topic!r}")
+            raise ClientError(f"expected a topic name, a str that is not empty, got {topic!r}")
         to_key, to_value = self._key or _KEY_BYTES, self._value or _VALUE_BYTES
         key, value = to_key(topic, record.key), to_value(topic, record.value)
         _check_number(record.partition, "partition", INT32_MAX)
@@ -86,7 +86,7 @@ class Preparation:
         return record._replace(partition=number)
 
     def acknowledge(self, delivery: Delivery) -> None:
-        """Interceptors hear of every outcome."""
+        """Reports an outcome to the interceptors."""
         error = delivery.exception()
         metadata = None if error is not None else delivery.result()
         for interceptor in self._interceptors:
@@ -100,7 +100,7 @@ class Preparation:
 def in_lists(
     values: Iterable[Any], keys: Iterable[Any] | None
 ) -> tuple[list[Any], list[Any] | None]:
-    """What many records are made of."""
+    """The values and keys of many records as lists of equal length."""
     made = _in_list("values", values)
     made_keys = None if keys is None else _in_list("keys", keys)
     if made_keys is not None and len(made_keys) != len(made):
@@ -108,31 +108,33 @@ def in_lists(
     return made, made_keys
 
 
-def _in_list(name: str, given: Any) -> list[Any]:
-    if isinstance(given, list):
-        return given
-    if isinstance(given, str | bytes | bytearray | memoryview) or not isinstance(given, Iterable):
-        raise ClientError(f"{name} is a {type(given).__name__}; give a list, one item a record")
-    return list(given)
+def _in_list(name: str, value: Any) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    if isinstance(value, str | bytes | bytearray | memoryview) or not isinstance(value, Iterable):
+        raise ClientError(
+            f"{name} must be a list with an item per record, not {type(value).__name__}"
+        )
+    return list(value)
 
 
 def _check_number(value: Any, name: str, most: int) -> None:
     if value is None:
         return
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise ClientError(f"{name}={value!r} is no number from 0 to {most}")
+        raise ClientError(f"{name}={value!r} is not a number from 0 to {most}")
 
 
-def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
+def _headers(value: Any) -> tuple[tuple[str, bytes | None], ...]:
     try:
-        pairs = [*given.items()] if isinstance(given, Mapping) else [*(given or ())]
+        pairs = [*value.items()] if isinstance(value, Mapping) else [*(value or ())]
         named = [(name, content) for name, content in pairs]
     except (TypeError, ValueError):
-        raise ClientError("headers are pairs of a str and bytes") from None
+        raise ClientError("headers must be pairs of a str and bytes") from None
     made = []
     for name, content in named:
         if not isinstance(name, str):
-            raise ClientError(f"the name of a header is a str, not {type(name).__name__}")
+            raise ClientError(f"the name of a header must be a str, not {type(name).__name__}")
         octets = content.encode() if isinstance(content, str) else content
         if not isinstance(octets, bytes | bytearray | memoryview | None):
             raise ClientError(f"header '{name}' must be bytes or str, not {type(octets).__name__}")
@@ -140,21 +142,21 @@ def _headers(given: Any) -> tuple[tuple[str, bytes | None], ...]:
     return tuple(made)
 
 
-def _partitioner(given: Any) -> Partitioner | None:
-    if given is None:
+def _partitioner(value: Any) -> Partitioner | None:
+    if value is None:
         return None
-    if isinstance(given, str):
-        name = JAVA_NAMES.get(given, given)
+    if isinstance(value, str):
+        name = JAVA_NAMES.get(value, value)
         if name not in PARTITIONER_NAMES:
             known = ", ".join(PARTITIONER_NAMES)
             raise ConfigError(
-                f"partitioner.class={given}: known are {known}, and any function"
-                f"{did_you_mean(given, PARTITIONER_NAMES)}"
+                f"partitioner.class={value}: known are {known}; or give a function"
+                f"{did_you_mean(value, PARTITIONER_NAMES)}"
             )
         return named_partitioner(name, random.random)
-    if isinstance(given, type):
-        given = given()
-    if not callable(given):
-        raise ConfigError("partitioner.class is neither a name nor a function")
-    made: Partitioner = given
+    if isinstance(value, type):
+        value = value()
+    if not callable(value):
+        raise ConfigError("partitioner.class must be a name or a function")
+    made: Partitioner = value
     return made

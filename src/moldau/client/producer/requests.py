@@ -26,7 +26,7 @@ class ProduceTerms(NamedTuple):
     transactional_id: str | None
 
 
-# Brokers say why only of records and transactions.
+# Brokers send messages only for errors of records and transactions.
 _SENTENCES = {
     ErrorCode.CORRUPT_MESSAGE: "the batch was damaged on its way to the broker",
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: "the broker has written this batch before",
@@ -65,9 +65,9 @@ class PartitionAnswer(NamedTuple):
     @property
     def error(self) -> KafkaError:
         batch = self.outgoing.batch
-        place = f"{batch.topic}-{batch.partition}"
+        partition = f"{batch.topic}-{batch.partition}"
         detail = self.detail or _SENTENCES.get(self.code)
-        return KafkaError(self.code, f"{place}: {detail}" if detail else place)
+        return KafkaError(self.code, f"{partition}: {detail}" if detail else partition)
 
 
 def produce_request(
@@ -99,7 +99,7 @@ def _id_of(topic: Topic | None) -> Uuid:
 def read_answer(
     batches: Iterable[Outgoing], answer: ProduceResponse, name_of: Callable[[Uuid], str | None]
 ) -> list[PartitionAnswer]:
-    """One for each batch; a batch that the answer leaves out counts as not answered."""
+    """One result for each batch; a batch that is missing in the response counts as unanswered."""
     rows = {
         (topic.name or name_of(topic.topic_id), row.index): row
         for topic in answer.responses
@@ -109,7 +109,7 @@ def read_answer(
     for outgoing in batches:
         row = rows.get((outgoing.batch.topic, outgoing.batch.partition))
         if row is None:
-            missing = "the broker's answer says nothing about it"
+            missing = "the broker's response does not contain it"
             found.append(PartitionAnswer(outgoing, ErrorCode.NETWORK_EXCEPTION, detail=missing))
         else:
             found.append(_read_row(outgoing, row))
@@ -117,11 +117,12 @@ def read_answer(
 
 
 def endpoints_of(answer: object) -> list[Broker]:
-    """Where the leaders are that an answer names (KIP-951)."""
+    """The addresses of the leaders that a response names (KIP-951)."""
     if not isinstance(answer, ProduceResponse):
         return []
     return [
-        Broker(one.node_id, Address(one.host, one.port), one.rack) for one in answer.node_endpoints
+        Broker(broker.node_id, Address(broker.host, broker.port), broker.rack)
+        for broker in answer.node_endpoints
     ]
 
 
@@ -132,7 +133,10 @@ def _read_row(outgoing: Outgoing, row: PartitionProduceResponse) -> PartitionAns
         row.base_offset,
         row.log_append_time_ms,
         row.error_message or "",
-        {one.batch_index: one.batch_index_error_message or "" for one in row.record_errors},
+        {
+            problem.batch_index: problem.batch_index_error_message or ""
+            for problem in row.record_errors
+        },
         row.current_leader.leader_id,
         row.current_leader.leader_epoch,
     )

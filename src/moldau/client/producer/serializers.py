@@ -1,4 +1,4 @@
-"""How keys and values become bytes."""
+"""Serializers of keys and values: by name, by Kafka's class names, or functions of the user."""
 
 import json
 import struct
@@ -14,13 +14,13 @@ Serializer: TypeAlias = Callable[[str, Any], bytes | None]
 _JAVA = "org.apache.kafka.common.serialization."
 
 
-# What a user who gave no serializer, or the wrong one, most likely wants.
+# The serializer to suggest for a value of each type.
 _FITTING = {str: "str", dict: "json", list: "json", tuple: "json", int: "json", float: "json"}
 _FITTING |= {bool: "json", UUID: "UUIDSerializer", bytes: "bytes"}
 
 
 def as_bytes(setting: str) -> Serializer:
-    """Bytes as they come. `setting`: the one to change for anything else."""
+    """The serializer that takes only bytes. `setting`: the one to change for other types."""
 
     def serialize(topic: str, value: Any) -> bytes | None:
         if value is None or type(value) is bytes:
@@ -100,7 +100,7 @@ _NAMED: dict[str, Callable[[str], Serializer]] = {
     "bytes": as_bytes,
     "str": _text,
     "json": _json,
-    # Kafka's own, with or without their package.
+    # Kafka's classes, with or without their package.
     "ByteArraySerializer": as_bytes,
     "BytesSerializer": as_bytes,
     "ByteBufferSerializer": as_bytes,
@@ -114,23 +114,23 @@ _NAMED: dict[str, Callable[[str], Serializer]] = {
 }
 
 
-def serializer_of(given: Any, setting: str) -> Serializer | None:
-    """A name, or a function of one value or of topic and value. None: bytes are taken as they
-    are.
+def serializer_of(choice: Any, setting: str) -> Serializer | None:
+    """The serializer for a name, or for a function of a value or of topic and value. None if only
+    bytes are taken.
     """
-    if given is None:
+    if choice is None:
         return None
-    if isinstance(given, str):
-        name = given.removeprefix(_JAVA)
+    if isinstance(choice, str):
+        name = choice.removeprefix(_JAVA)
         if name not in _NAMED:
             raise ConfigError(
-                f"{setting}={given}: known are bytes, str, json, any function, and the serializers "
-                f"of moldau.schemas{did_you_mean(given, _NAMED)}"
+                f"{setting}={choice}: known are bytes, str, json, any function, and the "
+                f"serializers of moldau.schemas{did_you_mean(choice, _NAMED)}"
             )
         return None if _NAMED[name] is as_bytes else _NAMED[name](setting)
-    if not callable(given):
-        raise ConfigError(f"{setting} is neither a name nor a function")
-    return _checked(given, setting)
+    if not callable(choice):
+        raise ConfigError(f"{setting} must be a name or a function")
+    return _checked(choice, setting)
 
 
 def _checked(function: Callable[..., Any], setting: str) -> Serializer:
@@ -142,7 +142,7 @@ def _checked(function: Callable[..., Any], setting: str) -> Serializer:
             return made
         if isinstance(made, bytearray | memoryview | bytes):
             return bytes(made)
-        raise ClientError(f"{setting} gave a {type(made).__name__}, not bytes")
+        raise ClientError(f"{setting} returned a {type(made).__name__}, not bytes")
 
     return serialize
 
@@ -155,4 +155,4 @@ def _arity(function: Callable[..., Any]) -> int:
     except (TypeError, ValueError):
         return 1
     kinds = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
-    return sum(one.kind in kinds and one.default is Parameter.empty for one in parameters)
+    return sum(item.kind in kinds and item.default is Parameter.empty for item in parameters)

@@ -1,6 +1,4 @@
-"""What the blocking and the asyncio producer have in common: settings, and the engine made from
-them.
-"""
+"""What the blocking and the asyncio producer share: settings, and the engine made from them."""
 
 import asyncio
 import contextlib
@@ -20,7 +18,7 @@ from moldau.protocol.records.batches import BATCH_HEADER_SIZE
 
 
 class ProducerSession:
-    """Settings are checked when it is made; the engine is made in its event loop by `open`."""
+    """Checks the settings when it is made; `open` makes the engine in its event loop."""
 
     def __init__(
         self,
@@ -54,7 +52,7 @@ class ProducerSession:
         return engine
 
     async def append(self, record: ProducerRecord) -> Delivery:
-        """The way of a record that could not be appended at once."""
+        """Appends a record that could not be appended without waiting."""
         engine = self.opened
         if self.transactor is not None:
             self.transactor.state.check_open("send")
@@ -79,13 +77,13 @@ class ProducerSession:
         known = await engine.topic(topic, partition=partition)
         pieces: list[Piece] = []
         for batch in table_batches(engine, known, table, partition):
-            await self._file(engine, batch)
+            await self._append_batch(engine, batch)
             pieces.append((batch, 0, batch.count))
-            # Answers have their turn.
+            # Lets responses arrive.
             await asyncio.sleep(0)
         return pieces
 
-    async def _file(self, engine: ProducerEngine, batch: Batch) -> None:
+    async def _append_batch(self, engine: ProducerEngine, batch: Batch) -> None:
         most = self.options.rules.request_bytes_max
         if batch.size_bytes > most + BATCH_HEADER_SIZE and batch.count == 1:
             raise ClientError(f"a row of {batch.size_bytes} bytes; max.request.size is {most}")
@@ -103,13 +101,13 @@ class ProducerSession:
         return self.transactor
 
     async def finish(self) -> None:
-        """Until everything has an outcome."""
+        """Waits until everything is delivered or has failed. Aborts an open transaction."""
         if self.transactor is not None and self.transactor.is_open:
             await self.transactor.abort()
         await self.opened.flush()
 
     async def end(self) -> None:
-        """What could not be sent, or ended, is told by its delivery."""
+        """Finishes and closes. Deliveries report what could not be sent."""
         with contextlib.suppress(MoldauError):
             await self.finish()
         await self.close()

@@ -1,5 +1,5 @@
-"""Which partition gets the next batch of records without a key (KIP-794): one with a leader, whose
-broker takes what is sent to it, and the more likely the less waits there.
+"""Chooses the partition of the next batch of records without keys (KIP-794): one whose leader is
+known and accepts requests, the more likely the less is queued for it.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from moldau.net.clock import Clock
 
 
 class StickyChooser:
-    """Users' threads choose, too."""
+    """Used by the event loop and by the user's threads."""
 
     def __init__(
         self,
@@ -41,10 +41,8 @@ class StickyChooser:
         return next_sticky(count, self._rng.random(), waiting, usable)
 
     def _usable(self, partitions: Mapping[int, Partition], count: int) -> list[int]:
-        """Those with a leader; of them, those whose leader takes records. All with a leader if none
-        does.
-        """
-        # One that was just added has no buffer yet.
+        """The partitions whose leader accepts requests; if there are none, all with a leader."""
+        # A partition that was just added has no buffer yet.
         led = [number for number, row in partitions.items() if row.leader >= 0 and number < count]
         stalled = self._stalled()
         taking = [number for number in led if partitions[number].leader not in stalled]

@@ -1,4 +1,4 @@
-"""Tables and data frames into batches: columns straight to bytes, no Python object per record."""
+"""Tables and data frames to batches: columns become bytes without a Python object per record."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,8 +15,7 @@ from moldau.protocol.records.record_columns import SourceColumns
 from moldau.protocol.records.record_loops import encode_columns
 
 BATCH_BYTES = 1_000_000
-"""What a broker takes in one batch if nobody told it otherwise: what a request costs beside its
-bytes weighs little then."""
+"""Just below the default max.message.bytes, so that the fixed cost of a request is small."""
 
 COLUMNS = frozenset({"key", "value", "headers", "timestamp", "partition"})
 
@@ -24,8 +23,8 @@ COLUMNS = frozenset({"key", "value", "headers", "timestamp", "partition"})
 def table_batches(
     engine: ProducerEngine, topic: Topic, table: Any, partition: int | None
 ) -> Iterator[Batch]:
-    """Of a table with a column `value` and, if they are there, `key`, `headers`, `timestamp` and
-    `partition`.
+    """The batches of a table with a column `value` and, if they exist, `key`, `headers`,
+    `timestamp` and `partition`.
     """
     now_ms = engine.cluster.clock.wall_ms()
     for chunk in _chunks(table):
@@ -35,10 +34,10 @@ def table_batches(
             yield from _encoded(engine, topic, (number, source_columns(rows, now_ms)), now_ms)
 
 
-def _chunks(given: Any) -> list[Any]:
-    table = _arrow_table(given)
+def _chunks(source: Any) -> list[Any]:
+    table = _arrow_table(source)
     names = table.schema.names
-    # Others are left out, however many have one name.
+    # Other columns are ignored, even with repeated names.
     _refuse_repeated([name for name in names if name in COLUMNS])
     _refuse_misspelt(names)
     if "value" not in names:
@@ -48,7 +47,7 @@ def _chunks(given: Any) -> list[Any]:
 
 
 def _refuse_misspelt(names: Iterable[str]) -> None:
-    """A column that was meant must not be left out, least of all the key."""
+    """A column with a misspelt name must not be ignored silently, least of all the key."""
     missing = COLUMNS - {*names}
     for name in sorted({*names} - COLUMNS - {*READ_COLUMNS}):
         if hint := did_you_mean(name.lower(), missing):
@@ -62,11 +61,11 @@ def _refuse_repeated(names: Iterable[object]) -> None:
 
 
 def _plain(rows: Any) -> Any:
-    """The columns of records, without views: pyarrow cannot sort those by partition."""
+    """The columns of records, without view types, which pyarrow cannot sort by partition."""
     pa = imported_pyarrow()
     names = [name for name in rows.schema.names if name in COLUMNS]
     return pa.RecordBatch.from_arrays(
-        [_without_views(pa, rows.column(one)) for one in names], names
+        [_without_views(pa, rows.column(name)) for name in names], names
     )
 
 
@@ -82,43 +81,46 @@ def _type_without_views(pa: Any, kind: Any) -> Any:
     if pa.types.is_large_list(kind):
         return pa.list_(_type_without_views(pa, kind.value_type))
     if pa.types.is_struct(kind):
-        fields = [kind.field(place) for place in range(kind.num_fields)]
-        return pa.struct([(one.name, _type_without_views(pa, one.type)) for one in fields])
+        fields = [kind.field(number) for number in range(kind.num_fields)]
+        return pa.struct([(field.name, _type_without_views(pa, field.type)) for field in fields])
     if pa.types.is_string_view(kind):
         return pa.string()
     return pa.binary() if pa.types.is_binary_view(kind) else kind
 
 
-def _arrow_table(given: Any) -> Any:
-    """Arrow's own as they are, frames of pandas, and what speaks Arrow's stream interface: Polars,
-    DuckDB, a `RecordBatchReader`. None of their packages is imported here.
+def _arrow_table(source: Any) -> Any:
+    """An Arrow table from one of Arrow's own types, a data frame of pandas, or an object with
+    Arrow's stream interface (Polars, DuckDB, a `RecordBatchReader`). Their packages are not
+    imported here.
     """
-    if hasattr(given, "num_rows") and hasattr(given, "schema"):
-        return given
-    is_pandas = type(given).__module__.partition(".")[0] == "pandas" and hasattr(given, "columns")
-    # A column of Polars speaks it too, and has a type.
-    is_stream = hasattr(given, "__arrow_c_stream__") and not hasattr(given, "dtype")
+    if hasattr(source, "num_rows") and hasattr(source, "schema"):
+        return source
+    is_pandas = type(source).__module__.partition(".")[0] == "pandas" and hasattr(source, "columns")
+    # A Series of Polars has it too, but also a dtype.
+    is_stream = hasattr(source, "__arrow_c_stream__") and not hasattr(source, "dtype")
     if not is_pandas and not is_stream:
-        kind = type(given).__name__
-        if hasattr(given, "collect"):
+        kind = type(source).__name__
+        if hasattr(source, "collect"):
             raise ClientError(f"a {kind} has no rows yet: call .collect() first")
         raise ClientError(
-            f"a {kind} is no table; pyarrow tables, pandas and Polars frames are, and "
-            "pyarrow.table(…) makes one of a dict"
+            f"a {kind} is not a table; give a pyarrow table or a pandas or Polars data frame; "
+            "pyarrow.table(…) converts a dict"
         )
     pa = imported_pyarrow()
     if is_pandas:
-        # Arrow takes none of such a frame.
-        _refuse_repeated(given.columns)
+        # Arrow refuses frames with repeated names.
+        _refuse_repeated(source.columns)
     try:
         if not is_pandas:
-            return pa.table(given)
-        # An index is part of a record if its name says which: frame.set_index("key").
-        is_column = any(str(name).lower() in COLUMNS for name in given.index.names)
-        return pa.Table.from_pandas(given, preserve_index=is_column)
+            return pa.table(source)
+        # An index with the name of a column is used: frame.set_index("key").
+        is_column = any(str(name).lower() in COLUMNS for name in source.index.names)
+        return pa.Table.from_pandas(source, preserve_index=is_column)
     except pa.ArrowException as error:
-        reason = " ".join(str(one) for one in error.args)
-        raise ClientError(f"the rows of this {type(given).__name__} do not fit: {reason}") from None
+        reason = " ".join(str(argument) for argument in error.args)
+        raise ClientError(
+            f"the rows of this {type(source).__name__} do not fit: {reason}"
+        ) from None
 
 
 def _encoded(
@@ -129,10 +131,10 @@ def _encoded(
     row = 0
     while row < columns.rows:
         encoded = encode_columns(columns, row, now_ms, most, BATCH_HEADER_SIZE)
-        # Without keys each batch goes to a partition of its own.
-        place = engine.next_partition(topic.name) if number is None else number
+        # Without keys a partition is chosen for each batch.
+        partition = engine.next_partition(topic.name) if number is None else number
         facts = (encoded.rows, encoded.base_timestamp, encoded.max_timestamp)
-        yield Batch.of_rows(topic.name, place, encoded.body, facts)
+        yield Batch.of_rows(topic.name, partition, encoded.body, facts)
         row += encoded.rows
 
 
@@ -145,7 +147,7 @@ def _by_partition(
         return
     if count == 1:
         if "partition" in rows.schema.names:
-            _given(topic, rows.column("partition"))
+            _partition_column(topic, rows.column("partition"))
         yield 0, rows
         return
     chosen = partition_numbers(rows, topic, hashes_keys=engine.options.hashes_keys)
@@ -154,7 +156,7 @@ def _by_partition(
         return
     if chosen is None:
         raise ClientError(
-            "partitioner.class is asked for single records; give the table a column partition"
+            "partitioner.class works on single records; give the table a column partition"
         )
     import pyarrow.compute as pc
 
@@ -171,22 +173,22 @@ def _by_partition(
 
 
 def partition_numbers(rows: Any, topic: Topic, *, hashes_keys: bool) -> Any:
-    """The partition of each row as an array; -1 where neither its column nor a key says one. None:
-    nowhere.
+    """The partition of each row as an array, from its column or the key; -1 for a row with neither.
+    None if no row has either.
     """
     names = rows.schema.names
     hashed = _hashed(rows, len(topic.partitions)) if "key" in names and hashes_keys else None
     if "partition" not in names:
         return hashed
-    given = _given(topic, rows.column("partition"))
+    numbers = _partition_column(topic, rows.column("partition"))
     if hashed is None:
-        return given
+        return numbers
     import pyarrow.compute as pc
 
-    return pc.if_else(pc.less(given, 0), hashed, given)
+    return pc.if_else(pc.less(numbers, 0), hashed, numbers)
 
 
-def _given(topic: Topic, column: Any) -> Any:
+def _partition_column(topic: Topic, column: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,5 +1,5 @@
-"""The topics a producer writes to: asked about at the first record, again when something speaks
-against what is known, and every so often.
+"""The metadata of the topics that a producer writes to: requested with the first record, after
+errors, and regularly.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -26,14 +26,14 @@ class ProducerTopics:
         return None if found is None else found[0]
 
     async def refresh(self, names: Collection[str]) -> set[str]:
-        """Asks once. Gives those that are not there; raises what an attempt can raise."""
+        """Requests metadata once. Returns the topics that do not exist; raises any error."""
         found = await self._cluster.metadata(list(names), create=True)
         for name in found.topics:
             self._on_change(self.known[name])
         return set(found.missing)
 
     async def ensure(self, name: str, deadline_ms: float, backoff_ms: float) -> Topic:
-        """Waits until a topic is known. A broker that may makes it."""
+        """Waits until a topic is known. Brokers may create a missing one."""
         clock = self._cluster.clock
         problem: MoldauError | None = None
         while True:

@@ -1,4 +1,4 @@
-"""Does what a transaction asks of coordinators, one request after the other."""
+"""Sends the requests of a transaction to its coordinators, one after the other."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _NO_IDENTITY = (-1, -1)
-# Clients add partitions themselves up to here; newer versions are for brokers.
+# The last version for clients; newer ones are for brokers.
 _ADD_PARTITIONS_VERSION_MAX = ADD_PARTITIONS_BY_BROKERS - 1
 _KEEP_EPOCH_VERSION = 3
-# The previous transaction is still being completed: that takes a moment.
+# Completing the previous transaction takes a moment.
 _CONCURRENT_PAUSE_MS = 20
 
 
@@ -72,7 +72,7 @@ class Transactor:
         if self.state.phase is not Phase.ABORTING:
             failure = self.state.failed(error)
             self._engine.appender.is_closed = True
-            # What was not sent will not be: nobody should wait for it.
+            # Unsent records will never be sent, so their deliveries fail now.
             asyncio.get_running_loop().call_soon(self._engine.drop_unsent, failure)
 
     def _may_write(self, partition: TopicPartition) -> bool:
@@ -97,37 +97,39 @@ class Transactor:
     def must_stop(self) -> bool:
         return self.state.phase is Phase.MUST_STOP
 
-    # What the user asks for.
+    # Methods of the producer.
 
     async def init(self) -> None:
         if self.state.phase is not Phase.NEW:
             if self.state.error is not None:
                 raise self.state.error
-            raise ClientError("transactions are initialized already")
-        identity = await self._patient(lambda: self._ask_identity(NO_PRODUCER), "init_transactions")
+            raise ClientError("init_transactions() was called already")
+        identity = await self._with_patience(
+            lambda: self._ask_identity(NO_PRODUCER), "init_transactions"
+        )
         self._engine.sending.identified(identity)
         self.state.initialized(is_second_protocol=await self._second_protocol())
 
     async def adopt(self, identity: ProducerIdentity) -> None:
-        """Writes in a transaction that another process began and will end."""
+        """Joins a transaction that another process began and will end."""
         if self.is_new:
             self.state.initialized(is_second_protocol=await self._second_protocol())
         self._engine.sending.identified(identity)
         self.begin()
 
     def give_back(self) -> None:
-        """What was written in an adopted transaction is the other process's to end."""
+        """Leaves an adopted transaction, which the other process ends."""
         self.state.check_open("give a transaction back")
         self._engine.appender.is_closed = True
         self.state.ended()
 
     def share(self) -> ProducerIdentity:
-        """Who other processes are when they write in the transaction that is open here. Whether
-        they did is not known here, so it is ended in any case.
+        """The identity for other processes to write in the open transaction. It is ended in any
+        case, since this process does not know whether they wrote.
         """
         self.state.check_open("share a transaction")
         self.state.offsets_added()
-        # Their numbers begin again with the next transaction.
+        # Their sequence numbers start again with the next transaction.
         self.state.needs_new_epoch = not self.state.is_second_protocol
         identity = self._engine.sending.identity
         assert identity is not None
@@ -138,7 +140,7 @@ class Transactor:
         self._engine.appender.is_closed = False
 
     async def commit(self) -> None:
-        """What ran out of time can be called again."""
+        """Commits. After a timeout it can be called again."""
         if self.state.phase is not Phase.COMMITTING:
             self.state.begin_commit()
         self._engine.appender.is_closed = True
@@ -164,14 +166,18 @@ class Transactor:
         wanted = offsets_of(offsets)
         group_id = group if isinstance(group, str) else getattr(group, "group_id", None)
         if not isinstance(group_id, str) or not group_id:
-            raise ClientError(f"{group!r} is no group; give its id, or group_metadata()")
+            raise ClientError(f"{group!r} is not a group; give its id, or group_metadata()")
         if not wanted:
             return
         try:
             if not self.state.is_second_protocol:
-                await self._patient(lambda: self._add_offsets(group_id), "send_offsets", False)
+                await self._with_patience(
+                    lambda: self._add_offsets(group_id), "send_offsets", False
+                )
             self.state.offsets_added()
-            await self._patient(lambda: self._commit_offsets(wanted, group), "send_offsets", False)
+            await self._with_patience(
+                lambda: self._commit_offsets(wanted, group), "send_offsets", False
+            )
         except KafkaError as error:
             self._failed(error)
             raise self.state.error or error from None
@@ -181,23 +187,25 @@ class Transactor:
     async def _end(self, *, is_commit: bool) -> None:
         fresh: ProducerIdentity | None = None
         if self.state.must_be_ended:
-            fresh = await self._patient(lambda: self._end_once(is_commit), "the transaction's end")
+            fresh = await self._with_patience(
+                lambda: self._end_once(is_commit), "the transaction's end"
+            )
         identity = self._engine.sending.identity
         assert identity is not None
         if fresh is None and self.state.needs_new_epoch:
-            fresh = await self._patient(lambda: self._ask_identity(identity), "a new epoch")
+            fresh = await self._with_patience(lambda: self._ask_identity(identity), "a new epoch")
         if fresh is not None:
             self._engine.sending.identified(fresh)
         self.state.ended()
 
     async def _end_once(self, is_commit: bool) -> ProducerIdentity | None:
-        who = self._engine.sending.identity
-        assert who is not None
+        identity = self._engine.sending.identity
+        assert identity is not None
         newest = END_TXN_BUMPS_EPOCH - (0 if self.state.is_second_protocol else 1)
         request = EndTxnRequest(
             transactional_id=self._id,
-            producer_id=who.producer_id,
-            producer_epoch=who.epoch,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
             committed=is_commit,
         )
         answer = await self._ask(request, EndTxnResponse, newest=newest)
@@ -224,7 +232,7 @@ class Transactor:
     async def _add_partitions(self) -> None:
         wanted = self.state.pending
         try:
-            await self._patient(lambda: self._add_once(wanted), "adding partitions", False)
+            await self._with_patience(lambda: self._add_once(wanted), "adding partitions", False)
         except MoldauError as error:
             failure = self.state.failed(error)
             self._engine.appender.is_closed = True
@@ -233,15 +241,15 @@ class Transactor:
     async def _add_once(self, wanted: set[TopicPartition]) -> None:
         if self.state.phase not in {Phase.OPEN, Phase.COMMITTING}:
             return
-        who = self._engine.sending.identity
-        assert who is not None
+        identity = self._engine.sending.identity
+        assert identity is not None
         topics: dict[str, list[int]] = {}
         for partition in wanted:
             topics.setdefault(partition.topic, []).append(partition.partition)
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self._id,
-            v3_and_below_producer_id=who.producer_id,
-            v3_and_below_producer_epoch=who.epoch,
+            v3_and_below_producer_id=identity.producer_id,
+            v3_and_below_producer_epoch=identity.epoch,
             v3_and_below_topics=[
                 AddPartitionsToTxnTopic(name=name, partitions=numbers)
                 for name, numbers in topics.items()
@@ -261,12 +269,12 @@ class Transactor:
         self.state.added({partition for partition, _ in rows})
 
     async def _add_offsets(self, group_id: str) -> None:
-        who = self._engine.sending.identity
-        assert who is not None
+        identity = self._engine.sending.identity
+        assert identity is not None
         request = AddOffsetsToTxnRequest(
             transactional_id=self._id,
-            producer_id=who.producer_id,
-            producer_epoch=who.epoch,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
             group_id=group_id,
         )
         answer = await self._ask(request, AddOffsetsToTxnResponse)
@@ -275,23 +283,23 @@ class Transactor:
     async def _commit_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: Any
     ) -> None:
-        who = self._engine.sending.identity
-        assert who is not None
+        identity = self._engine.sending.identity
+        assert identity is not None
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for (name, number), given in offsets.items():
+        for (name, number), at in offsets.items():
             row = TxnOffsetCommitRequestPartition(
                 partition_index=number,
-                committed_offset=given.offset,
-                committed_leader_epoch=given.leader_epoch,
-                committed_metadata=given.metadata,
+                committed_offset=at.offset,
+                committed_leader_epoch=at.leader_epoch,
+                committed_metadata=at.metadata,
             )
             topics.setdefault(name, []).append(row)
         group_id = group if isinstance(group, str) else group.group_id
         request = TxnOffsetCommitRequest(
             transactional_id=self._id,
             group_id=group_id,
-            producer_id=who.producer_id,
-            producer_epoch=who.epoch,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
             generation_id=_or(getattr(group, "generation_id", None), -1),
             member_id=getattr(group, "member_id", None) or "",
             group_instance_id=getattr(group, "group_instance_id", None),
@@ -305,8 +313,8 @@ class Transactor:
         answer = await self._cluster.ask(node, request, TxnOffsetCommitResponse, newest=newest)
         for topic in answer.topics:
             for answered in topic.partitions:
-                place = TopicPartition(topic.name, answered.partition_index)
-                check(answered.error_code, f"the offset of {place} for '{group_id}'")
+                partition = TopicPartition(topic.name, answered.partition_index)
+                check(answered.error_code, f"the offset of {partition} for '{group_id}'")
 
     async def _ask(self, request: Any, answer_class: Any, *, newest: int = INT16_MAX) -> Any:
         node = await self._cluster.coordinator(self._id, CoordinatorType.TRANSACTION)
@@ -321,11 +329,11 @@ class Transactor:
             for feature in served.finalized_features
         )
 
-    async def _patient(
+    async def _with_patience(
         self, attempt: Callable[[], Awaitable[Result]], what: str, is_final: bool = True
     ) -> Result:
-        """Tries again what may pass, max.block.ms at most. `is_final`: an error of the broker is
-        one of the transaction.
+        """Retries errors that may pass, for max.block.ms at most. `is_final`: any other error of a
+        broker fails the transaction.
         """
         clock = self._cluster.clock
         deadline_ms = clock.mono_ms() + self._max_block_ms
@@ -356,7 +364,7 @@ class Transactor:
             await clock.sleep(pause_ms)
 
     def _may_pass(self, error: MoldauError) -> bool:
-        """Other brokers name a coordinator for a while after it is gone."""
+        """Whether to retry. Brokers may name a coordinator for a while after it has stopped."""
         is_away = isinstance(error, KafkaError) and error.code is ErrorCode.BROKER_NOT_AVAILABLE
         return is_away or self._cluster.may_pass(error)
 
@@ -365,7 +373,7 @@ _CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 def _as_fenced(error: MoldauError) -> MoldauError:
-    """Older coordinators have one code for both."""
+    """Older coordinators report a fenced producer as INVALID_PRODUCER_EPOCH."""
     if isinstance(error, KafkaError) and error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
         return KafkaError(ErrorCode.PRODUCER_FENCED, error.detail)
     return error

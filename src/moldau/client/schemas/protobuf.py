@@ -134,7 +134,7 @@ def _indexes_of(descriptor: Any) -> list[int]:
     while descriptor is not None:
         outer = descriptor.containing_type
         siblings = outer.nested_types if outer else descriptor.file.message_types_by_name.values()
-        path.insert(0, [one.full_name for one in siblings].index(descriptor.full_name))
+        path.insert(0, [sibling.full_name for sibling in siblings].index(descriptor.full_name))
         descriptor = outer
     return path
 

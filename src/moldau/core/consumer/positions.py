@@ -12,11 +12,13 @@ from moldau.types import NO_EPOCH, NO_NODE, NO_OFFSET, TopicPartition, Uuid
 
 @frozen
 class OffsetAndMetadata:
-    """A committed position: the offset of the next record to read."""
+    """A committed offset: that of the next record to read."""
 
     offset: int
     metadata: str = ""
+    """A text that the user keeps with the offset."""
     leader_epoch: int = NO_EPOCH
+    """Of the last record that was read; -1 if it is unknown."""
 
 
 class PartitionState:

@@ -15,9 +15,9 @@ class RecordMetadata(NamedTuple):
     topic: str
     partition: int
     offset: int
-    """-1 if unknown: with acks=0, or if only a retry was answered."""
+    """-1 if the broker did not report it: with acks=0, or after a repeated request."""
     timestamp: int
-    """Milliseconds: the record's own, or the time of the append with LogAppendTime."""
+    """In milliseconds since 1970: of the record, or with LogAppendTime of its writing."""
 
 
 class Written:
