@@ -51,8 +51,9 @@ def main() -> None:
 
 def show(screen: Console, command: str, output: str) -> None:
     screen.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
-    lines = [line for line in output.splitlines() if line.strip() and PROGRESS not in line]
-    screen.print(Text.from_ansi("\n".join(lines)))
+    for line in map(Text.from_ansi, output.splitlines()):
+        if line.plain.strip() and PROGRESS not in line.plain:
+            screen.print(line)
     screen.print()
 
 
