@@ -61,6 +61,6 @@ def test_files_that_pages_name_exist() -> None:
     named = re.compile(
         r"`((?:benchmarks|docs|examples|protocol|requirements|src|tests|tools)/[^`*\s]+)`"
     )
-    for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]:
+    for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
         for target in named.findall(page.read_text(encoding="utf-8")):
             assert (ROOT / target).exists(), f"{page.relative_to(ROOT)} names {target}"
