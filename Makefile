@@ -58,7 +58,7 @@ protocol: setup  ## generate the protocol classes, clients' arguments and the re
 
 docs: setup      ## the documentation as a site, in build/site
 	$(BIN)/python -m pip install --quiet -r requirements/docs.txt
-	$(BIN)/python -m mkdocs build --strict --quiet --clean
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --clean
 
 clean:           ## remove what the other targets made
 	rm -rf $(VENV) .coverage* build dist moldau-demo .interop .hypothesis .pytest_cache .mypy_cache .ruff_cache src/*.egg-info

@@ -239,9 +239,9 @@ def render_errors() -> str:
         retriable = "yes" if code in RETRIABLE else ""
         if code in REFRESH_METADATA:
             retriable += ", metadata"
-        rows.append([str(code.value), f"`{code.name}`", retriable, *meanings[code.name]])
+        rows.append([f"`{code.name}`", str(code.value), *meanings[code.name], retriable])
     source = " from `protocol/errors.json` and `tools/error_meanings.txt`"
-    table = _table(["code", "name", "retriable", "meaning", "what to do"], rows)
+    table = _table(["name", "code", "meaning", "what to do", "retriable"], rows)
     return ERRORS_HEAD + GENERATED.format(source=source) + "\n" + table
 
 

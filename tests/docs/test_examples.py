@@ -13,6 +13,7 @@ from moldau.testing import broker
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [
     "README.md",
+    "docs/tutorial/quickstart.md",
     "docs/how-to/clients.md",
     "docs/how-to/moving/from-aiokafka.md",
     "docs/how-to/moving/from-confluent-kafka.md",

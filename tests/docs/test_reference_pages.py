@@ -61,6 +61,20 @@ def test_files_that_pages_name_exist() -> None:
     named = re.compile(
         r"`((?:benchmarks|docs|examples|protocol|requirements|src|tests|tools)/[^`*\s]+)`"
     )
-    for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]:
+    for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
         for target in named.findall(page.read_text(encoding="utf-8")):
             assert (ROOT / target).exists(), f"{page.relative_to(ROOT)} names {target}"
+
+
+def test_decisions_have_one_format() -> None:
+    index = (DOCS / "adr" / "index.md").read_text(encoding="utf-8")
+    for page in DOCS.glob("adr/0*.md"):
+        content = page.read_text(encoding="utf-8")
+        head = rf"# {int(page.name[:4])}\. (.+)\n\n- Status: (\w+)\n- Date: ([\d-]+)\n"
+        found = re.match(head, content)
+        assert found is not None, page.name
+        title, status, date = found.groups()
+        assert f"[{title}]({page.name}) | {status} | {date} |" in index
+        sections = re.findall(r"^## (.+)$", content, re.MULTILINE)
+        assert sections[:3] == ["Context", "Decision", "Consequences"], page.name
+        assert sections[3:] in ([], ["Alternatives considered"]), page.name

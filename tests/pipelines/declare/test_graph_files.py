@@ -134,10 +134,6 @@ def yaml_with(old: str, new: str) -> str:
             "6:5",
             "read its own dead letters",
         ),
-            yaml_with("dead_letter: orders.dlq", "dead_letter: orders"),
-            "6:5",
-            "read its own dead letters",
-        ),
         (yaml_with("  big:\n", "  big: [\n"), "15:9", "no YAML"),
         (yaml_with("FROM orders WHERE", "FROM oders WHERE"), "14:5", "did you mean orders?"),
         (
