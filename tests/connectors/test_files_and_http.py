@@ -162,7 +162,9 @@ def test_an_address_is_read_page_by_page(
     with serving(items) as url:
         content = HTTP.format(name="paged", bootstrap=node.bootstrap, url=url)
         pipeline = mp.load(written(tmp_path, "paged.yaml", content))
-        with pytest.raises(mp.MoldauError, match=r":5:5: the environment has no LAKE_TOKEN"):
+        with pytest.raises(
+            mp.MoldauError, match=r":5:5: environment variable LAKE_TOKEN is not set"
+        ):
             run_once(session, pipeline, tmp_path)
         monkeypatch.setenv("LAKE_TOKEN", "wrong")
         with pytest.raises(mp.MoldauError, match=r"401 Unauthorized: who are you\?") as caught:

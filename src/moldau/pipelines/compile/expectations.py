@@ -10,7 +10,7 @@ from pyspark.sql import functions as sql
 from moldau.core.pipelines.graph import Expectation, Flow, OnError
 from moldau.core.pipelines.query_progress import EXPECTED
 from moldau.core.spark.errors import suggestion
-from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.spark.runtime.spark_errors import short_text
 
 STEP_ERROR = "_error"
@@ -51,7 +51,7 @@ def need_columns(rows: Any, names: tuple[str, ...], flow: Flow, what: str) -> No
     for name in names:
         if name not in rows.columns:
             hint = suggestion(name, rows.columns)
-            raise wrong(
+            raise pipeline_error(
                 flow.spot,
                 f"'{flow.name}': {what} needs a column '{name}'{hint}; there are "
                 f"{', '.join(rows.columns)}",
@@ -93,9 +93,11 @@ def check_conditions(rows: Any, expect: Sequence[Expectation]) -> None:
         try:
             kind = rows.select(sql.expr(one.condition)).schema[0].dataType.simpleString()
         except Exception as error:  # noqa: BLE001 - Spark raises all sorts
-            raise wrong(one.spot, f"'{one.name}': {short_text(error)}") from None
+            raise pipeline_error(one.spot, f"'{one.name}': {short_text(error)}") from None
         if kind != "boolean":
-            raise wrong(one.spot, f"'{one.name}' is no condition: {one.condition} gives {kind}")
+            raise pipeline_error(
+                one.spot, f"'{one.name}' is no condition: {one.condition} gives {kind}"
+            )
 
 
 def first_failed(expect: Sequence[Expectation]) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 from moldau.connectors.postgres.source import FORMAT, options_of
 from moldau.connectors.tables.iceberg import opened_table
 from moldau.core.pipelines.graph import Lookup, Pipeline, PipelineError, Postgres, Table, TableKind
-from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.spark.runtime.spark_errors import cause_of
 
 _log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ def _schema(session: Any, name: str, lookup: Lookup) -> Any:
     try:
         return _rows(session, lookup, only_columns=True).schema
     except Exception as error:  # noqa: BLE001 - Spark and tables raise all sorts
-        raise wrong(lookup.spot, f"'{name}': {cause_of(error)}") from None
+        raise pipeline_error(lookup.spot, f"'{name}': {cause_of(error)}") from None
 
 
 def _copy(session: Any, name: str, lookup: Lookup) -> _Copy:
@@ -105,7 +105,7 @@ def _copy(session: Any, name: str, lookup: Lookup) -> _Copy:
         rows = _rows(session, lookup)
         return _Copy(rows.toArrow(), rows.schema)
     except Exception as error:  # noqa: BLE001 - Spark and tables raise all sorts
-        raise wrong(lookup.spot, f"'{name}': {cause_of(error)}") from None
+        raise pipeline_error(lookup.spot, f"'{name}': {cause_of(error)}") from None
 
 
 def _rows(session: Any, lookup: Lookup, *, only_columns: bool = False) -> Any:

@@ -14,7 +14,7 @@ from moldau.connectors.postgres.source import (
     PostgresSource,
     first_position,
     options_of,
-    wanted_of,
+    table_read_of,
     with_bad_rows,
 )
 from moldau.core.connectors.postgres_sql import write_position
@@ -22,7 +22,7 @@ from moldau.core.pipelines.graph import Files, Http, OnError, Pipeline, Postgres
 from moldau.core.spark.offset_json import Offsets, nested, parse_numbers
 from moldau.core.spark.options import SourceOptions, source_options
 from moldau.pipelines.compile.values import CORRUPT, needed_columns, with_corrupt
-from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.spark.runtime.connection import connection_to
 from moldau.spark.runtime.spark_errors import short_text
 from moldau.spark.source.data_source import DefaultSource
@@ -150,7 +150,7 @@ def _files(reader: Any, name: str, source: Files) -> Any:
     try:
         return reader.format(source.format).options(**dict(source.options)).load(source.path)
     except Exception as error:  # noqa: BLE001 - Spark raises all sorts
-        raise wrong(source.spot, f"'{name}': {short_text(error)}") from None
+        raise pipeline_error(source.spot, f"'{name}': {short_text(error)}") from None
 
 
 def http_options(source: Http, keep: str = "") -> dict[str, str]:
@@ -185,7 +185,9 @@ def _with_environment(text: str, source: Http) -> str:
         try:
             return os.environ[match[1]]
         except KeyError:
-            raise wrong(source.spot, f"the environment has no {match[1]}") from None
+            raise pipeline_error(
+                source.spot, f"environment variable {match[1]} is not set"
+            ) from None
 
     return re.sub(r"\$\{(\w+)\}", value_of, text)
 
@@ -201,7 +203,7 @@ def _schema(source: Topic) -> str:
     return ", ".join(f"{name} {_KINDS[name]}" for name in needed_columns(source))
 
 
-def begins_at_group(source: Source) -> bool:
+def starts_at_group(source: Source) -> bool:
     """Which every query has of its own."""
     return isinstance(source, Topic) and source.start == "group"
 
@@ -210,7 +212,7 @@ def first_offsets(pipeline: Pipeline, name: str, group: str) -> str | None:
     """Where a query begins, as numbers: one that begins twice begins at the same place."""
     source = pipeline.sources[name]
     if isinstance(source, Postgres):
-        return json.dumps(write_position(first_position(wanted_of(options_of(source)), 0.0)))
+        return json.dumps(write_position(first_position(table_read_of(options_of(source)), 0.0)))
     if not isinstance(source, Topic):
         return None
     options = source_options(topic_options(pipeline, source, group), is_stream=True)

@@ -34,7 +34,7 @@ from moldau.pipelines.compile.expectations import (
     with_expectations,
 )
 from moldau.pipelines.compile.registry_values import FromRow, RegistryFormat, ToJson
-from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.pipelines.declare.sources import EVENT_COLUMNS
 from moldau.spark.runtime.exact_times import EXACT_TIMES
 
@@ -299,7 +299,7 @@ def _value(rows: Any, flow: Flow, into: Topic, names: list[str]) -> Any:
             return sql.col("value")
         case _:
             if not options["written"]:
-                raise wrong(
+                raise pipeline_error(
                     into.spot, f"'{flow.name}': writing {form.kind} needs the schema to write with"
                 )
             kind = rows.select(*[f"`{name}`" for name in names]).schema

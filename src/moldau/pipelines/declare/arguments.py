@@ -24,7 +24,7 @@ Expected: TypeAlias = Mapping[str, str] | Sequence[Expectation] | None
 """Conditions in Spark SQL by name."""
 
 
-def wrong(spot: Spot, text: str) -> PipelineError:
+def pipeline_error(spot: Spot, text: str) -> PipelineError:
     return PipelineError(Problem(spot, text))
 
 
@@ -32,7 +32,9 @@ def word_of(kind: type[Word], value: object, what: str, spot: Spot) -> Word:
     words = [one.value for one in kind]
     if value not in words:
         hint = suggestion(str(value), words)
-        raise wrong(spot, f"{what} is {', '.join(words[:-1])} or {words[-1]}, not '{value}'{hint}")
+        raise pipeline_error(
+            spot, f"{what} is {', '.join(words[:-1])} or {words[-1]}, not '{value}'{hint}"
+        )
     return kind(value)
 
 
@@ -45,7 +47,7 @@ def on_error_of(word: str | None, dead_letter: str | None, spot: Spot) -> OnErro
 
 def whole_of(given: object, what: str, spot: Spot) -> int:
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise wrong(spot, f"{what} is a whole number from 1, not {given!r}")
+        raise pipeline_error(spot, f"{what} is a whole number from 1, not {given!r}")
     return given
 
 
@@ -59,11 +61,11 @@ def check_whole(spot: Spot, **given: object) -> None:
 def format_of(given: Format | str, schema: str | None, spot: Spot) -> Format:
     if isinstance(given, Format):
         if schema is not None:
-            raise wrong(spot, "the schema belongs into the format: mp.json('id BIGINT')")
+            raise pipeline_error(spot, "the schema belongs into the format: mp.json('id BIGINT')")
         return given
     kind = word_of(FormatKind, given, "format", spot)
     if kind in {FormatKind.AVRO, FormatKind.PROTOBUF, FormatKind.JSON_SCHEMA}:
-        raise wrong(spot, f"{kind} needs a registry")
+        raise pipeline_error(spot, f"{kind} needs a registry")
     return Format(kind, schema)
 
 
@@ -80,7 +82,7 @@ def start_of(given: str | int | datetime, spot: Spot) -> str:
         return start_of(datetime.fromisoformat(given), spot)
     except (ValueError, TypeError):
         hint = suggestion(str(given), _STARTS)
-        raise wrong(
+        raise pipeline_error(
             spot, f"start is latest, earliest, group or a time, not '{given}'{hint}"
         ) from None
 
@@ -93,7 +95,7 @@ def trigger_of(given: str | None, spot: Spot) -> Trigger:
     try:
         return Trigger(every_ms=duration_ms(given))
     except OptionError as error:
-        raise wrong(spot, f"trigger {error}, or available_now") from None
+        raise pipeline_error(spot, f"trigger {error}, or available_now") from None
 
 
 def refresh_of(given: str, spot: Spot) -> int | None:
@@ -103,7 +105,7 @@ def refresh_of(given: str, spot: Spot) -> int | None:
     try:
         return duration_ms(given)
     except OptionError as error:
-        raise wrong(spot, f"refresh {error}, or start") from None
+        raise pipeline_error(spot, f"refresh {error}, or start") from None
 
 
 def settings_of(given: Mapping[str, object] | None) -> tuple[tuple[str, str], ...]:
@@ -122,7 +124,7 @@ def expectations_of(
         return tuple(given or ())
     for name, condition in given.items():
         if not str(condition).strip():
-            raise wrong(spot, f"expectation {name} has no condition")
+            raise pipeline_error(spot, f"expectation {name} has no condition")
     return tuple(Expectation(name, str(condition), spot) for name, condition in given.items())
 
 

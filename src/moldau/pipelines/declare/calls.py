@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar, Union, cast, get_args, get_origin, g
 
 from moldau.core.pipelines.graph import PipelineError
 from moldau.core.spark.errors import suggestion
-from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.pipelines.declare.source_locations import caller
 
 _OURS = "spot"
@@ -55,11 +55,11 @@ def _misused(
         if word not in known:
             words = [one for one in known if one != _OURS]
             hint = suggestion(word, words) or f"; there are {', '.join(words)}"
-            return wrong(caller(), f"mp.{name} has no '{word}'{hint}")
+            return pipeline_error(caller(), f"mp.{name} has no '{word}'{hint}")
     takes_none = all(one.kind is Parameter.KEYWORD_ONLY for one in known.values())
     if takes_none and len(given) == 1 and callable(given[0]):
-        return wrong(caller(), f"write @mp.{name}(), with parentheses")
-    return wrong(caller(), f"mp.{name}: {said}")
+        return pipeline_error(caller(), f"write @mp.{name}(), with parentheses")
+    return pipeline_error(caller(), f"mp.{name}: {said}")
 
 
 def _mistyped(function: Callable[..., Any], given: Mapping[str, object]) -> PipelineError | None:
@@ -81,7 +81,9 @@ def _mistyped(function: Callable[..., Any], given: Mapping[str, object]) -> Pipe
             shown = repr(value)
             if len(shown) > _SHOWN_CHARS_MAX:
                 shown = f"{shown[:_SHOWN_CHARS_MAX]}…"
-            return wrong(caller(), f"mp.{name}: {word} is {_described(types[word])}, not {shown}")
+            return pipeline_error(
+                caller(), f"mp.{name}: {word} is {_described(types[word])}, not {shown}"
+            )
     return None
 
 

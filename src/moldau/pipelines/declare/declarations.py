@@ -14,7 +14,7 @@ from moldau.core.pipelines.graph import (
     Sql,
     Table,
 )
-from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.pipelines.declare.flows import Settings
 
 
@@ -30,13 +30,13 @@ class Parts:
         """Raises PipelineError where both have something of the same name."""
         for name, flow in other.flows.items():
             if name in self.flows:
-                raise wrong(flow.spot, f"'{name}' is in {self.flows[name].spot} too")
+                raise pipeline_error(flow.spot, f"'{name}' is in {self.flows[name].spot} too")
         for name, source in other.sources.items():
             if self.sources.get(name, source) != source:
-                raise wrong(source.spot, f"'{name}' is in {self.sources[name].spot} too")
+                raise pipeline_error(source.spot, f"'{name}' is in {self.sources[name].spot} too")
         for name, lookup in other.lookups.items():
             if self.lookups.get(name, lookup) != lookup:
-                raise wrong(lookup.spot, f"'{name}' is in {self.lookups[name].spot} too")
+                raise pipeline_error(lookup.spot, f"'{name}' is in {self.lookups[name].spot} too")
         self.lookups |= other.lookups
         self.flows |= other.flows
         self.sources |= other.sources

@@ -18,7 +18,7 @@ from moldau.core.pipelines.graph import (
     Table,
     Topic,
 )
-from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.pipelines.declare.declarations import Parts
 from moldau.pipelines.declare.flows import FLOW_MARK, Settings, SqlFlow
 from moldau.pipelines.declare.source_locations import last_in, last_of_users
@@ -61,8 +61,8 @@ def _placed(path: Path, error: Exception) -> PipelineError:
     if spot is None or Path(spot.file).resolve() == path.resolve():
         # By the name that the user has given.
         place = here or spot or Spot(str(path), 1)
-        return wrong(Spot(str(path), place.line, place.column), said)
-    return wrong(spot, said if here is None else f"{said}; on the way from {here}")
+        return pipeline_error(Spot(str(path), place.line, place.column), said)
+    return pipeline_error(spot, said if here is None else f"{said}; on the way from {here}")
 
 
 def _told(error: Exception) -> str:

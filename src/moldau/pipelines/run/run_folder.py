@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from moldau.core.pipelines.graph import Http, Pipeline
-from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.protocol.errors import MoldauError
 from moldau.storage.disk.disk_calls import sync_file
 
@@ -159,7 +159,7 @@ def _refuse_answers_elsewhere(pipeline: Pipeline, checkpoint: str) -> None:
     """A run on another machine would not find the answers that its checkpoint counts on."""
     for name, source in pipeline.sources.items():
         if isinstance(source, Http):
-            raise wrong(
+            raise pipeline_error(
                 source.spot,
                 f"'{name}' keeps answers with its checkpoint, which must be a folder then, "
                 f"not {checkpoint}",
