@@ -7,7 +7,7 @@ import pytest
 import moldau
 from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.spark_errors import cause_of, in_one_line
-from moldau.spark.runtime.task_errors import is_repeatable, first_line, is_of_rows
+from moldau.spark.runtime.task_errors import first_line, is_of_rows, is_repeatable
 
 PROXY = """\
 An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
