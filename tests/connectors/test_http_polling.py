@@ -155,6 +155,8 @@ def test_answers_and_checkpoint_are_in_one_place(tmp_path: Path) -> None:
     content += "steps: {all: {sql: SELECT n FROM items, into: {topic: out}}}\n"
     path = written(tmp_path, "items.yaml", content)
     pipeline = mp.load(path)
-    with pytest.raises(mp.MoldauError, match=r":1:.*: 'items' keeps answers with its checkpoint"):
+    with pytest.raises(
+        mp.MoldauError, match=r":1:.*: 'items' keeps HTTP answers with its checkpoint"
+    ):
         folder_of(pipeline, path, "hdfs://host/checkpoint")
     assert folder_of(pipeline, path).path == tmp_path / ".moldau" / "items"

@@ -121,10 +121,10 @@ def test_after_a_batch_that_failed_a_mended_pipeline_goes_on(
     send(node, "mended", [{"n": 2}, b"broken", {"n": 3}])
     folder = RunFolder(tmp_path / "checkpoint")
     for _ in range(2):
-        with pytest.raises(mp.MoldauError, match="offset 2: the value is no json"):
+        with pytest.raises(mp.MoldauError, match="offset 2: the value is not json"):
             run_once(session, mp.load(tmp_path / "mended.yaml"), tmp_path)
         told = folder.status()
-        assert "offset 2: the value is no json" in told["error"]
+        assert "offset 2: the value is not json" in told["error"]
         assert [one["state"] for one in told["queries"]] == ["failed"]
     mended = content.replace("on_error: fail", "on_error: drop")
     run_once(session, mp.load(written(tmp_path, "mended.yaml", mended)), tmp_path)

@@ -1,4 +1,4 @@
-"""Values that users write, in Python and in YAML alike: words, times, formats."""
+"""Validates arguments, of Python and YAML alike: words, times, formats."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -52,7 +52,7 @@ def whole_of(given: object, what: str, spot: Spot) -> int:
 
 
 def check_whole(spot: Spot, **given: object) -> None:
-    """Those that are said."""
+    """Checks the arguments that are not None."""
     for name, value in given.items():
         if value is not None:
             whole_of(value, name, spot)
@@ -61,7 +61,7 @@ def check_whole(spot: Spot, **given: object) -> None:
 def format_of(given: Format | str, schema: str | None, spot: Spot) -> Format:
     if isinstance(given, Format):
         if schema is not None:
-            raise pipeline_error(spot, "the schema belongs into the format: mp.json('id BIGINT')")
+            raise pipeline_error(spot, "put the schema into the format: mp.json('id BIGINT')")
         return given
     kind = word_of(FormatKind, given, "format", spot)
     if kind in {FormatKind.AVRO, FormatKind.PROTOBUF, FormatKind.JSON_SCHEMA}:
@@ -109,7 +109,7 @@ def refresh_of(given: str, spot: Spot) -> int | None:
 
 
 def settings_of(given: Mapping[str, object] | None) -> tuple[tuple[str, str], ...]:
-    """As Kafka writes values: true, not True."""
+    """Values as Kafka writes them: true, not True."""
     return tuple(
         (name, str(value).lower() if isinstance(value, bool) else str(value))
         for name, value in (given or {}).items()
@@ -119,7 +119,7 @@ def settings_of(given: Mapping[str, object] | None) -> tuple[tuple[str, str], ..
 def expectations_of(
     given: Mapping[str, str] | Sequence[Expectation] | None, spot: Spot
 ) -> tuple[Expectation, ...]:
-    """`{name: condition}`, or as YAML gives them, each with its place."""
+    """Expectations from `{name: condition}`, or from YAML, where each has its place already."""
     if not isinstance(given, Mapping):
         return tuple(given or ())
     for name, condition in given.items():
@@ -133,5 +133,5 @@ def duration_ms(given: str) -> int:
     number = str(given).rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = str(given)[len(number) :].strip()
     if not number.isdecimal() or unit not in _UNITS_MS:
-        raise OptionError(f"'{given}' is no duration; write 500ms, 10s, 5m or 2h")
+        raise OptionError(f"'{given}' is not a duration; write 500ms, 10s, 5m or 2h")
     return int(number) * _UNITS_MS[unit]

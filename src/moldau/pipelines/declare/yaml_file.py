@@ -1,4 +1,4 @@
-"""A pipeline written in YAML, with steps in Spark SQL; and, if it says so, files of Python."""
+"""Reads a pipeline written in YAML, with steps in Spark SQL, and the Python files that it names."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""YAML that knows where everything is written. Needs pyyaml, which moldau[spark] brings."""
+"""YAML values that know their place in the file. Needs pyyaml, which moldau[spark] installs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -41,7 +41,7 @@ class Node:
         return pipeline_error(self.spot, text)
 
     def plain(self) -> Any:
-        """As Python values."""
+        """The node as Python values."""
         yaml = _yaml()
         try:
             return self._loader.construct_object(self._node, deep=True)
@@ -56,7 +56,9 @@ class Node:
         known: Iterable[str] | None = None,
         elsewhere: Mapping[str, str] | None = None,
     ) -> dict[str, "Node"]:
-        """Of a mapping; `known`: other keys are refused. `elsewhere`: where some of them belong."""
+        """The items of a mapping. With `known`, other keys are refused; `elsewhere` says where some
+        of those belong.
+        """
         yaml = _yaml()
         if not isinstance(self._node, yaml.MappingNode):
             raise self.error(f"{what} is a mapping of names to values")
@@ -66,7 +68,7 @@ class Node:
             name = self._child(key)
             word = name.plain()
             if not isinstance(word, str):
-                raise name.error(f"{what}: '{word}' is no name; put it in quotes")
+                raise name.error(f"{what}: '{word}' is not a name; put it in quotes")
             if word in found:
                 raise name.error(f"{what}: '{word}' is there twice")
             if allowed is not None and word not in allowed:
@@ -128,16 +130,20 @@ def read_document(path: Path) -> Node:
     yaml = _yaml()
     content = path.read_bytes()
     if len(content) > _SIZE_MAX:
-        raise pipeline_error(Spot(str(path), 1), "the file is larger than 4 MiB: it is no pipeline")
+        raise pipeline_error(
+            Spot(str(path), 1), "the file is larger than 4 MiB, which is too large for a pipeline"
+        )
     try:
         loader = yaml.SafeLoader(content)
         node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = Spot(str(path), mark.line + 1, mark.column + 1) if mark else Spot(str(path), 1)
-        raise pipeline_error(place, f"no YAML: {error.problem}") from None
+        raise pipeline_error(place, f"not YAML: {error.problem}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise pipeline_error(Spot(str(path), 1), f"no YAML: {str(error).splitlines()[0]}") from None
+        raise pipeline_error(
+            Spot(str(path), 1), f"not YAML: {str(error).splitlines()[0]}"
+        ) from None
     if node is None:
         raise pipeline_error(Spot(str(path), 1), "the file is empty")
     return Node(node, loader, str(path), content.decode(errors="replace").splitlines())
