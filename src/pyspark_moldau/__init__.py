@@ -1,5 +1,5 @@
-"""Spark looks for data sources in modules with such names: `spark.read.format("moldau")` works
-wherever Moldau is installed, with no jar and no `register()`.
+"""Spark finds data sources in modules with this prefix, so `spark.read.format("moldau")` works
+wherever Moldau is installed, without a jar or `register()`.
 """
 
 from moldau.spark.source.data_source import DefaultSource

@@ -1,5 +1,5 @@
-"""Spark looks for data sources in modules with such names: pipelines that read PostgreSQL find it
-in every session, with no `register()`.
+"""Spark finds data sources in modules with this prefix, so pipelines that read PostgreSQL need no
+`register()`.
 """
 
 from moldau.connectors.postgres.source import PostgresSource as DefaultSource

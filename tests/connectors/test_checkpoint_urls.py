@@ -9,7 +9,7 @@ from pipelines.pipeline_files import written
 
 import moldau.pipelines as mp
 from moldau.pipelines.compile.topics import ensure_topics
-from moldau.pipelines.run.checkpoint_metadata import CheckpointNotes
+from moldau.pipelines.run.checkpoint_metadata import CheckpointMetadata
 from moldau.pipelines.run.run_folder import RunFolder
 from moldau.pipelines.run.runner import Running
 from moldau.protocol.errors import MoldauError
@@ -56,7 +56,7 @@ def test_a_run_goes_on_from_a_url(session: Any, node: ThreadBroker, tmp_path: Pa
     assert [one.name for one in (tmp_path / "here").iterdir()] == ["moldau"]
     assert folder.status()["name"] == "far"
 
-    notes = CheckpointNotes(session, folder.checkpoint)
+    notes = CheckpointMetadata(session, folder.checkpoint)
     assert notes.forget()
     assert not kept.exists()
     assert not notes.forget()

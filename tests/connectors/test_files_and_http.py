@@ -102,7 +102,7 @@ def test_files_of_every_kind(session: Any, node: ThreadBroker, tmp_path: Path) -
     told = {headers["__dlq.file"].rpartition("/")[2]: headers for _, _, headers in letters}
     assert sorted(told) == ["bad.csv", "bad.json"]
     assert told["bad.csv"]["__dlq.step"] == "from_csv"
-    assert told["bad.csv"]["__dlq.error"].startswith("the line is no csv of the columns n BIGINT")
+    assert told["bad.csv"]["__dlq.error"].startswith("the line is not csv of the columns n BIGINT")
 
 
 def test_files_that_are_otherwise_than_said(
@@ -116,7 +116,9 @@ def test_files_that_are_otherwise_than_said(
     assert "\n" not in str(caught.value)
     drop_files(tmp_path, 0, range(1))
     (tmp_path / "csv" / "bad.csv").write_text("n,word\nx,w\n")
-    with pytest.raises(mp.MoldauError, match=r"bad\.csv, 'x,w': the line is no csv of the columns"):
+    with pytest.raises(
+        mp.MoldauError, match=r"bad\.csv, 'x,w': the line is not csv of the columns"
+    ):
         run_once(session, mp.load(path), tmp_path)
 
 
@@ -163,7 +165,9 @@ def test_an_address_is_read_page_by_page(
     with serving(items) as url:
         content = HTTP.format(name="paged", bootstrap=node.bootstrap, url=url)
         pipeline = mp.load(written(tmp_path, "paged.yaml", content))
-        with pytest.raises(mp.MoldauError, match=r":5:5: the environment has no LAKE_TOKEN"):
+        with pytest.raises(
+            mp.MoldauError, match=r":5:5: environment variable LAKE_TOKEN is not set"
+        ):
             run_once(session, pipeline, tmp_path)
         monkeypatch.setenv("LAKE_TOKEN", "wrong")
         with pytest.raises(mp.MoldauError, match=r"401 Unauthorized: who are you\?") as caught:

@@ -10,7 +10,7 @@ from pipelines.http_server import Told, serving
 from pipelines.pipeline_files import written
 
 import moldau.pipelines as mp
-from moldau.connectors.http.answers import KeptAnswers, PassingError, ask
+from moldau.connectors.http.answers import KeptAnswers, TransientError, request_answer
 from moldau.core.connectors.http_polling import (
     HttpOptions,
     PollPosition,
@@ -112,23 +112,23 @@ def test_what_servers_answer() -> None:
 
         def asked(path: str, place: PollPosition = NOWHERE) -> bytes | None:
             options = HttpOptions(url=server + path, params=(("p", "ä b"),), timeout_ms=60_000)
-            found = ask(options, place)
+            found = request_answer(options, place)
             return None if found is None else found.body
 
         assert json.loads(asked("/same?q=1") or b"") == {"q": "1", "p": "ä b"}
         assert asked("/moved") == b"{}"
         assert asked("/same", PollPosition(1, "", None, '"1"')) is None
         for status in (429, 500, 503):
-            with pytest.raises(PassingError, match=f"{status} .*: no luck"):
+            with pytest.raises(TransientError, match=f"{status} .*: no luck"):
                 asked(f"/status/{status}")
         with pytest.raises(HttpError, match=r"/status/404\?p=.*: 404 Not Found: no luck") as caught:
             asked("/status/404")
-        assert not isinstance(caught.value, PassingError)
-        with pytest.raises(HttpError, match=r"sends on to http://elsewhere\.invalid/; write that"):
+        assert not isinstance(caught.value, TransientError)
+        with pytest.raises(HttpError, match=r"redirects to http://elsewhere\.invalid/; use that"):
             asked("/away")
         gone = server
-    with pytest.raises(PassingError, match="no answer: "):
-        ask(HttpOptions(url=gone), PollPosition())
+    with pytest.raises(TransientError, match="no answer: "):
+        request_answer(HttpOptions(url=gone), PollPosition())
 
 
 def test_an_answer_is_kept_until_it_is_forgotten(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_an_answer_is_kept_until_it_is_forgotten(tmp_path: Path) -> None:
     again = KeptAnswers(str(tmp_path / "answers"))
     assert again.place_of(1) == first
     assert again.body_of(1) == b"[1]\n[2]"
-    with pytest.raises(HttpError, match=r"answer 2 is not in .*belongs to the checkpoint"):
+    with pytest.raises(HttpError, match=r"answer 2 is not in .*restore both together"):
         again.body_of(2)
     (tmp_path / "answers" / "000000000001").write_bytes(b'{"poll": 1, "digest": "x"}\n[3]')
     with pytest.raises(HttpError, match="is damaged"):
@@ -155,6 +155,8 @@ def test_answers_and_checkpoint_are_in_one_place(tmp_path: Path) -> None:
     content += "steps: {all: {sql: SELECT n FROM items, into: {topic: out}}}\n"
     path = written(tmp_path, "items.yaml", content)
     pipeline = mp.load(path)
-    with pytest.raises(mp.MoldauError, match=r":1:.*: 'items' keeps answers with its checkpoint"):
+    with pytest.raises(
+        mp.MoldauError, match=r":1:.*: 'items' keeps HTTP answers with its checkpoint"
+    ):
         folder_of(pipeline, path, "hdfs://host/checkpoint")
     assert folder_of(pipeline, path).path == tmp_path / ".moldau" / "items"

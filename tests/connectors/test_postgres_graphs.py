@@ -70,7 +70,7 @@ def test_a_file_declares_tables_and_events(tmp_path: Path) -> None:
     [
         ("me@host", "me:secret@host", "a pipeline must not contain a password"),
         ("postgresql://me@host/db", "host=h password = x", "must not contain a password"),
-        ("lag: 10s", "lag: soon", "lag 'soon' is no duration"),
+        ("lag: 10s", "lag: soon", "lag 'soon' is not a duration"),
         ("tasks: 4", "taks: 4", "did you mean tasks?"),
         ("    by: changed\n", "", "needs the column by which"),
         ("dead_letter: orders.dlq", "on_error: dead_letter", "there is no dead_letter topic"),

@@ -257,7 +257,7 @@ steps:
         ({"mode": "upsert", "key": "n"}, "an upsert needs a primary key or unique index"),
         ({"target": "postgresql://boss@127.0.0.1:1/postgres"}, "Connection refused"),
         ({"source": "postgresql://boss@127.0.0.1:1/postgres"}, "Connection refused"),
-        ({"target": "env:MOLDAU_NO_SUCH"}, "the environment has no MOLDAU_NO_SUCH"),
+        ({"target": "env:MOLDAU_NO_SUCH"}, "environment variable MOLDAU_NO_SUCH is not set"),
         ({"target": "guest"}, "permission denied for table copies"),
         ({"target": "stranger"}, 'password authentication failed for user "stranger"'),
     ],
@@ -359,10 +359,10 @@ def test_change_events_become_rows_and_deletions(
     }
     letters = [headers["__dlq.error"] for _, _, headers in records_of(session, node, "cdc.dlq")]
     assert [text.split(":")[0] for text in letters] == [
-        "a change event that is of no row",
-        "a deletion does not say of what",
-        "the value is no change event",
-        "the value is no change event of the columns id BIGINT, name STRING",
+        "a change event that concerns no row",
+        "a deletion without the row before it",
+        "the value is not a change event",
+        "the value is not a change event of the columns id BIGINT, name STRING",
     ]
 
 

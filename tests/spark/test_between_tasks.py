@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from moldau.spark.runtime.worker_process import settle
+from moldau.spark.runtime.worker_process import freeze_garbage
 
 
 @pytest.mark.spark
@@ -17,12 +17,12 @@ def test_what_is_loaded_is_left_out_of_collections_once(session: Any) -> None:
 
         import pyarrow as pa
 
-        from moldau.spark.runtime.worker_process import settle
+        from moldau.spark.runtime.worker_process import freeze_garbage
 
         for _ in batches:
-            settle()
+            freeze_garbage()
             once = gc.get_freeze_count()
-            settle()
+            freeze_garbage()
             yield pa.RecordBatch.from_pydict({"once": [once], "twice": [gc.get_freeze_count()]})
 
     rows = session.range(1).mapInArrow(frozen_twice, "once bigint, twice bigint").collect()
@@ -31,5 +31,5 @@ def test_what_is_loaded_is_left_out_of_collections_once(session: Any) -> None:
 
 
 def test_a_process_that_is_no_task_keeps_its_collector() -> None:
-    settle()
+    freeze_garbage()
     assert gc.get_freeze_count() == 0

@@ -7,7 +7,7 @@ import pytest
 import moldau
 from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.spark_errors import cause_of, in_one_line
-from moldau.spark.runtime.task_errors import comes_again, first_line, is_of_rows
+from moldau.spark.runtime.task_errors import first_line, is_of_rows, is_repeatable
 
 PROXY = """\
 An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
@@ -128,7 +128,7 @@ def test_only_what_would_fail_again_is_not_tried_again(
     file: str, raised: str, is_certain: bool
 ) -> None:
     failure = RuntimeError(UDF.format(file=file, raised=raised))
-    assert comes_again(failure) is is_certain
+    assert is_repeatable(failure) is is_certain
     assert is_of_rows(failure)
     assert first_line(failure).startswith(raised)
 
@@ -149,7 +149,7 @@ def test_only_what_would_fail_again_is_not_tried_again(
 )
 def test_a_users_line_is_told_from_those_of_libraries(file: str, is_users: bool) -> None:
     failure = RuntimeError(UDF.format(file=file, raised="ValueError: x"))
-    assert comes_again(failure) is is_users
+    assert is_repeatable(failure) is is_users
     assert is_of_rows(failure) is is_users
     place = f"{file}:9: " if is_users else ""
     assert cause_of(failure).startswith(f"{place}in clean: " if is_users else "ValueError: x")
@@ -161,7 +161,7 @@ def test_values_that_do_not_fit_are_not_tried_again() -> None:
         found.getSqlState = lambda: state  # type: ignore[attr-defined]
         return found
 
-    assert comes_again(failure("22018"))
-    assert comes_again(failure("P0001"))
+    assert is_repeatable(failure("22018"))
+    assert is_repeatable(failure("P0001"))
     assert is_of_rows(failure("22018"))
-    assert not comes_again(failure("XXKST"))
+    assert not is_repeatable(failure("XXKST"))

@@ -197,7 +197,7 @@ def test_without_spark_it_is_said_what_to_install() -> None:
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert run.stdout == "Spark jobs need pyspark; pip install 'moldau[spark]'\n"
+    assert run.stdout == "Spark jobs need pyspark; install it with pip install 'moldau[spark]'\n"
 
 
 def test_a_table_without_options_is_told_why(node: ThreadBroker) -> None:

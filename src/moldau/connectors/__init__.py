@@ -1,3 +1,3 @@
-"""What pipelines read and write besides topics and plain files. A connector knows Spark and its own
-system, never a pipeline.
+"""Sources and targets of pipelines besides topics and plain files. A connector knows Spark and its
+own system, but no pipeline.
 """

@@ -1,5 +1,5 @@
-"""Debezium's change events: `before`, `after`, `op`, with or without their schema around them. A
-row is what is there after the change or, deleted, what was there before.
+"""Debezium's change events: `before`, `after` and `op`, with or without an enclosing schema. An
+event yields the row after the change or, for a deletion, the row before it.
 """
 
 from typing import Any
@@ -12,7 +12,9 @@ _OPERATIONS = ("c", "r", "u", "d")
 
 
 def event_schema(row: str, corrupt: str) -> str:
-    """Events with their schema have all of it in `payload`. `row`: the table's columns."""
+    """The columns of an event, for a table with the columns `row`. Events with a schema have their
+    fields in `payload`.
+    """
     kind = f"STRUCT<{_nested(row)}>"
     event = f"before: {kind}, after: {kind}, op: STRING, ts_ms: BIGINT"
     return (
@@ -24,44 +26,45 @@ def event_schema(row: str, corrupt: str) -> str:
 def _nested(row: str) -> str:
     from pyspark.sql.types import StructType
 
-    # `struct<…>` without its word: names and kinds as a struct wants them.
+    # The inside of `struct<…>`: names and types.
     return str(StructType.fromDDL(row).simpleString())[len("struct<") : -1]
 
 
 def event_field(parsed: str, name: str) -> Any:
-    """Of the event, wherever it is."""
+    """A field of the event, in `payload` or at the top."""
     return sql.when(
         sql.col(f"{parsed}.payload").isNotNull(), sql.col(f"{parsed}.payload.{name}")
     ).otherwise(sql.col(f"{parsed}.{name}"))
 
 
 def event_row(parsed: str) -> Any:
-    is_gone = event_field(parsed, "op") == "d"
-    return sql.when(is_gone, event_field(parsed, "before")).otherwise(event_field(parsed, "after"))
+    is_deleted = event_field(parsed, "op") == "d"
+    before, after = event_field(parsed, "before"), event_field(parsed, "after")
+    return sql.when(is_deleted, before).otherwise(after)
 
 
-def event_columns(parsed: str, names: list[str], wanted: tuple[str, ...]) -> list[Any]:
-    """What a flow sees: the row's columns, whether it is gone, and what was asked for."""
+def event_columns(parsed: str, names: list[str], event_fields: tuple[str, ...]) -> list[Any]:
+    """The columns that a flow sees: those of the row, `_deleted`, and fields of the event."""
     row = event_row(parsed)
-    found = [row.getField(name).alias(name) for name in names]
-    found.append((event_field(parsed, "op") == "d").alias(DELETED))
-    return found + [event_field(parsed, name).alias(f"_{name}") for name in wanted]
+    columns = [row.getField(name).alias(name) for name in names]
+    columns.append((event_field(parsed, "op") == "d").alias(DELETED))
+    return columns + [event_field(parsed, name).alias(f"_{name}") for name in event_fields]
 
 
 def event_error(parsed: str, corrupt: str, schema: str) -> Any:
-    """What is wrong with an event, or null."""
+    """The error of an event, or null."""
     op = event_field(parsed, "op")
     is_bad = sql.col(parsed).isNull() | sql.col(f"{parsed}.{corrupt}").isNotNull()
     return (
-        sql.when(is_bad, sql.lit(f"the value is no change event of the columns {schema}"))
-        .when(op.isNull(), sql.lit("the value is no change event: it has no op"))
+        sql.when(is_bad, sql.lit(f"the value is not a change event of the columns {schema}"))
+        .when(op.isNull(), sql.lit("the value is not a change event: it has no op"))
         .when(
             ~op.isin(*_OPERATIONS),
-            sql.concat(sql.lit("a change event that is of no row: op "), op),
+            sql.concat(sql.lit("a change event that concerns no row: op "), op),
         )
         .when(
             (op == "d") & event_row(parsed).isNull(),
-            sql.lit("a deletion does not say of what: its table needs a REPLICA IDENTITY"),
+            sql.lit("a deletion without the row before it: the table needs a REPLICA IDENTITY"),
         )
         .when(event_row(parsed).isNull(), sql.lit("a change event without the row after it"))
     )

@@ -1,5 +1,5 @@
-"""Moldau in Spark jobs: the source and sink `moldau` for plain PySpark, and exactly-once into
-topics. Needs `pip install 'moldau[spark]'`.
+"""Moldau in Spark jobs: the data source `moldau` for PySpark, and exactly-once writing to topics.
+Needs `pip install 'moldau[spark]'`. Nothing here knows pipelines.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,21 +10,23 @@ if TYPE_CHECKING:
 
 __all__ = ["ExactlyOnceSink", "ensure_java"]
 
-_HOMES = {
+_MODULES = {
     "ExactlyOnceSink": "moldau.spark.sink.exactly_once",
     "ensure_java": "moldau.spark.runtime.java",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'moldau.spark' has no attribute '{name}'")
     from importlib import import_module
 
     try:
-        return getattr(import_module(_HOMES[name]), name)
+        return getattr(import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing == "moldau":
             raise
-        raise ImportError(f"Spark jobs need {missing}; pip install 'moldau[spark]'") from None
+        raise ImportError(
+            f"Spark jobs need {missing}; install it with pip install 'moldau[spark]'"
+        ) from None

@@ -1,4 +1,4 @@
-"""The documented name of the HTTP data source, for `spark.dataSource.register`."""
+"""The public name of the HTTP data source, for `spark.dataSource.register`."""
 
 from moldau.connectors.http.source import HttpSource
 

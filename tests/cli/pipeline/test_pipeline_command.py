@@ -108,7 +108,7 @@ def test_a_topic_that_is_not_there(tmp_path: Path) -> None:
         done = moldau_here("pipeline", "run", path, "-b", node.bootstrap)
     assert done.errors == (
         f"brokers {node.bootstrap}, from --bootstrap\n"
-        f"moldau: {path}:11:5: there is no topic 'orders' to read\n"
+        f"moldau: {path}:11:5: topic 'orders' does not exist; create it first\n"
     )
 
 
@@ -141,7 +141,7 @@ def test_a_run_is_watched_and_stopped_from_outside(tmp_path: Path) -> None:
     )
     assert output.endswith("stopped; the next run resumes from here\n")
     assert second.status == 1
-    assert "the pipeline runs already, in process" in second.errors
+    assert "the pipeline is already running, in process" in second.errors
 
 
 def has_written(path: Path) -> bool:

@@ -29,7 +29,7 @@ def test_a_missing_extra_is_one_line(tmp_path: Path, command: str, name: str) ->
             ("--from", "2026-11-02", "--to", "2026-11-01"),
             "--to 2026-11-01 is not later than --from 2026-11-02",
         ),
-        (("--into", ""), "--into is empty, and the pipeline's own targets would be written to"),
+        (("--into", ""), "--into is empty: the replay would write to the pipeline's own targets"),
     ],
 )
 def test_a_replay_of_nothing_sensible_is_one_line(

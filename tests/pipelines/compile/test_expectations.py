@@ -110,7 +110,7 @@ def test_rows_that_are_not_as_expected_are_sent_or_dropped_and_counted(
         ("numbers", "expectation not_negative fails: n >= 0", b'{"n": -1}'),
         ("numbers", "expectation not_negative fails: n >= 0", b'{"n": -2}'),
         ("numbers", "expectation not_negative fails: n >= 0", b'{"n": null}'),
-        ("numbers", "the value is no json of the columns n INT", b"{broken"),
+        ("numbers", "the value is not json of the columns n INT", b"{broken"),
     ]
 
     path = written(tmp_path, "strict.yaml", STRICT.format(bootstrap=node.bootstrap))
@@ -131,7 +131,7 @@ def test_conditions_are_checked_and_tested(session: Any, tmp_path: Path) -> None
     assert said.endswith("Did you mean one of the following? [`n`].")
     path = written(tmp_path, "b.yaml", WRONG.replace("m > 0", "n > 0"))
     with pytest.raises(
-        mp.PipelineError, match=r"^\S+b.yaml:3:\d+: 'b' is no condition: n . 1 give"
+        mp.PipelineError, match=r"^\S+b.yaml:3:\d+: 'b' is not a condition: n . 1 give"
     ):
         queries_of(session, path)
     pipeline = mp.load(written(tmp_path, "c.yaml", TESTED))

@@ -118,7 +118,7 @@ def test_a_table_is_read_again_when_it_is_time(
     with caplog.at_level("WARNING"):
         assert cities() == {"once": "Prag", "often": "Wien"}
     assert "'often': [PATH_NOT_FOUND]" in caplog.text
-    assert "what was read before stays in use" in caplog.text
+    assert "using the rows read before" in caplog.text
     move(session, tmp_path, "Rom")
     assert cities() == {"once": "Prag", "often": "Rom"}
 
@@ -181,7 +181,7 @@ def test_lookups_in_python_are_what_flows_read(tmp_path: Path) -> None:
         (
             "refresh: 1ms",
             "refresh: soon",
-            "'soon' is no duration; write 500ms, 10s",
+            "'soon' is not a duration; write 500ms, 10s",
         ),
         (
             "table: users, refresh",

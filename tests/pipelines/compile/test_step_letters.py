@@ -72,7 +72,7 @@ def test_bad_rows_of_steps_are_sent_and_counted(
     assert sorted(letters) == [
         ("counts", "odd", b'{"rest":1,"c":5}'),
         ("counts", "odd", b'{"rest":1,"c":6}'),
-        ("numbers", "the value is no json", b"{broken"),
+        ("numbers", "the value is not json", b"{broken"),
         ("small", "too large", b'{"n":6}'),
         ("small", "too large", b'{"n":7}'),
         ("small", "too large", b'{"n":7}'),

@@ -28,7 +28,9 @@ def test_a_target_is_made_with_its_partitions_and_settings(tmp_path: Path) -> No
 
     with broker() as node, Admin(node.bootstrap) as admin:
         admin.create_topics(["numbers"])
-        with pytest.raises(mp.MoldauError, match=r"kept.yaml:6:11: topic kept cannot be made: .*"):
+        with pytest.raises(
+            mp.MoldauError, match=r"kept.yaml:6:11: topic kept cannot be created: .*"
+        ):
             ensure(3, "retention.ms: soon")
         assert ensure(3, "retention.ms: 60000") == []
         topic = admin.describe_topics(["kept"])["kept"]
@@ -58,7 +60,7 @@ def test_the_replication_of_a_target_is_asked_for_and_compared(tmp_path: Path) -
 
     with broker() as node, Admin(node.bootstrap) as admin:
         admin.create_topics(["numbers"])
-        with pytest.raises(mp.MoldauError, match=r"topic kept cannot be made: .*replication"):
+        with pytest.raises(mp.MoldauError, match=r"topic kept cannot be created: .*replication"):
             ensure(3)
         assert ensure(1) == []
         assert ensure(1) == []

@@ -134,7 +134,7 @@ def yaml_with(old: str, new: str) -> str:
             "6:5",
             "read its own dead letters",
         ),
-        (yaml_with("  big:\n", "  big: [\n"), "15:9", "no YAML"),
+        (yaml_with("  big:\n", "  big: [\n"), "15:9", "not YAML"),
         (yaml_with("FROM orders WHERE", "FROM oders WHERE"), "14:5", "did you mean orders?"),
         (
             yaml_with("{topic: orders.per_user, key: user,", "{topic: orders.per_user,"),
@@ -185,7 +185,7 @@ def yaml_with(old: str, new: str) -> str:
             "did you mean last?",
         ),
         ("sources: {a: {http: 'http://x', evry: 5s}}", "1:33", "did you mean every?"),
-        ("sources: {a: {http: 'http://x', every: soon}}", "1:14", "is no duration"),
+        ("sources: {a: {http: 'http://x', every: soon}}", "1:14", "is not a duration"),
         ("name: a\nsteps: 5\n", "2:8", "steps is a mapping"),
         ("steps: {a: {sql: SELECT x, y FROM z}}", "1:28", "a comma needs quotes"),
         ("", "1:1", "the file is empty"),

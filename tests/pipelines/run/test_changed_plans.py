@@ -35,24 +35,24 @@ steps:
       JOIN right WATERMARK ts DELAY OF INTERVAL 1 MINUTE AS r ON l.n = r.n AND l.ts = r.ts
     into: {{topic: plans.both}}
 """
-BEGINS_ANEW = "moldau pipeline reset begins anew, another --checkpoint keeps both"
+BEGINS_ANEW = "start again with moldau pipeline reset, or use another --checkpoint"
 CHANGES = {
-    "state": ("count(*) AS times", "sum(n) AS times", "'sums' has changed what it remembers"),
+    "state": ("count(*) AS times", "sum(n) AS times", "'sums' has changed the state that it keeps"),
     "type of what is remembered": (
         'schema: "n INT, ts TIMESTAMP", start: earliest}\n  right',
         'schema: "n BIGINT, ts TIMESTAMP", start: earliest}\n  right',
-        "'sums' has changed what it remembers",
+        "'sums' has changed the state that it keeps",
     ),
     "columns of a join": ("SELECT l.n FROM", "SELECT l.n, r.m FROM", "'both' has changed what"),
     "memory begun": (
         "SELECT n FROM left, into: {topic: plans.copied}",
         "SELECT n FROM left GROUP BY n, mode: upsert, into: {topic: plans.copied, key: n}",
-        "'copied' has begun to remember",
+        "'copied' now keeps state or reads several sources",
     ),
     "memory ended": (
         "count(*) AS times FROM left GROUP BY n",
         "1 AS times FROM left",
-        "'sums' does not remember any more, and reads one source,",
+        "'sums' no longer keeps state and reads one source,",
     ),
     "topic of a source": (
         "topic: plans.left",
@@ -62,17 +62,17 @@ CHANGES = {
     "source added and removed": (
         "times FROM left",
         "times FROM right",
-        "'sums' reads other sources than its checkpoint knows: 'left' is gone, 'right' is new",
+        "'sums' reads other sources than those in its checkpoint: 'left' is gone, 'right' is new",
     ),
     "target topic": (
         "topic: plans.copied",
         "topic: plans.other",
-        "'copied' wrote topic 'plans.copied' and would go on in topic 'plans.other'",
+        "'copied' wrote to topic 'plans.copied' and would continue in topic 'plans.other'",
     ),
     "target table": (
         "table: lake",
         "table: pond",
-        "pond, which has nothing of before",
+        "pond, which lacks the earlier rows",
     ),
 }
 
@@ -121,10 +121,10 @@ def test_after_a_batch_that_failed_a_mended_pipeline_goes_on(
     send(node, "mended", [{"n": 2}, b"broken", {"n": 3}])
     folder = RunFolder(tmp_path / "checkpoint")
     for _ in range(2):
-        with pytest.raises(mp.MoldauError, match="offset 2: the value is no json"):
+        with pytest.raises(mp.MoldauError, match="offset 2: the value is not json"):
             run_once(session, mp.load(tmp_path / "mended.yaml"), tmp_path)
         told = folder.status()
-        assert "offset 2: the value is no json" in told["error"]
+        assert "offset 2: the value is not json" in told["error"]
         assert [one["state"] for one in told["queries"]] == ["failed"]
     mended = content.replace("on_error: fail", "on_error: drop")
     run_once(session, mp.load(written(tmp_path, "mended.yaml", mended)), tmp_path)

@@ -44,9 +44,9 @@ def test_a_master_of_no_kind(master: str) -> None:
 
 
 def test_a_master_without_a_host() -> None:
-    with pytest.raises(MoldauError, match="there is no host in it"):
+    with pytest.raises(MoldauError, match="the host is missing"):
         check_master("spark://:7077")
-    with pytest.raises(MoldauError, match="there is no host in it"):
+    with pytest.raises(MoldauError, match="the host is missing"):
         check_master("spark://host:port")
 
 
@@ -63,9 +63,9 @@ def test_files_are_sent_by_their_whole_names(
     }
     far = shipped(None, "hdfs://host/environment.tar.gz")
     assert far["spark.archives"] == "hdfs://host/environment.tar.gz#environment"
-    with pytest.raises(MoldauError, match=r"--env gone[.]tar[.]gz: there is no such file"):
+    with pytest.raises(MoldauError, match=r"--env gone[.]tar[.]gz: the file does not exist"):
         shipped(None, "gone.tar.gz")
-    with pytest.raises(MoldauError, match=r"--py-files gone[.]py: there is no such file"):
+    with pytest.raises(MoldauError, match=r"--py-files gone[.]py: the file does not exist"):
         shipped("helpers.py,gone.py", None)
 
 

@@ -45,7 +45,7 @@ def test_the_example_of_checks_and_lookups_runs(session: Any, tmp_path: Path) ->
     assert sorted(one["__dlq.error"].split(":")[0] for one in letters) == [
         "expectation amount_positive fails",
         "expectation believable fails",
-        "the value is no json of the columns id BIGINT, user STRING, amount DOUBLE",
+        "the value is not json of the columns id BIGINT, user STRING, amount DOUBLE",
     ]
     rows = session.read.parquet(str(tmp_path / "lake" / "large"))
     assert [row.asDict() for row in rows.select("id", "country", "amount").collect()] == [

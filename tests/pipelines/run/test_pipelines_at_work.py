@@ -180,7 +180,7 @@ def test_a_bad_record_fails_the_run_with_its_place(
     )
     send(node, "strict", [{"n": 1}, {"n": "one"}])
     pipeline = mp.load(written(tmp_path, "strict.yaml", content))
-    said = "record strict-0 offset 1: the value is no json"
+    said = "record strict-0 offset 1: the value is not json"
     with pytest.raises(mp.MoldauError, match=said):
         run_once(session, pipeline, tmp_path)
     assert values_of(session, node, "strict.out") == []

@@ -324,12 +324,12 @@ def _print_address(address: str) -> None:
 
 def _forget_url(checkpoint: str, name: str, settings: dict[str, str]) -> None:
     """Deletes a checkpoint on a file system that only Spark knows."""
-    from moldau.pipelines.run.checkpoint_metadata import CheckpointNotes
+    from moldau.pipelines.run.checkpoint_metadata import CheckpointMetadata
     from moldau.pipelines.run.session import new_session
 
     session = new_session(name, _QUICK_MASTER, settings)
     try:
-        if not CheckpointNotes(session, checkpoint).forget():
+        if not CheckpointMetadata(session, checkpoint).forget():
             raise MoldauError(f"{name} has no state at {checkpoint}")
     finally:
         session.stop()

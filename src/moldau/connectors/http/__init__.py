@@ -1,1 +1,3 @@
-"""Polling an HTTP address as a stream. Pages and cursors are decided in `core.connectors`."""
+"""Polls an HTTP address as a stream. `core.connectors` decides pages and cursors; here are requests
+and files.
+"""

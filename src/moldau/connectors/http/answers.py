@@ -1,5 +1,5 @@
-"""Answers of HTTP: asked for, and kept in a folder until the batch that reads them is done, so that
-a batch that is run again sees the same rows.
+"""Requests HTTP responses, and keeps them in a folder until their batch is done, so that a batch
+that runs again sees the same rows.
 """
 
 import json
@@ -26,34 +26,34 @@ from moldau.storage.disk.disk_calls import sync_file, sync_folder
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 _NOT_MODIFIED = 304
-_TOLD_MAX = 200
+_ERROR_BODY_MAX = 200
 
 
-class PassingError(HttpError):
-    """It may go well if it is tried again."""
+class TransientError(HttpError):
+    """A retry may succeed."""
 
 
 class Answer(NamedTuple):
     body: bytes
     marks: dict[str, str]
-    """Headers, in lower case."""
+    """Response headers, with names in lower case."""
 
 
 class _SameHost(HTTPRedirectHandler):
-    """Other hosts must not see the headers, which may hold secrets."""
+    """Follows redirects only to the same host: the headers may hold secrets."""
 
     def redirect_request(self, *given: Any) -> Request | None:
         request, newurl = given[0], given[-1]
         if urlsplit(newurl).netloc != urlsplit(request.full_url).netloc:
-            raise HttpError(f"{request.full_url} sends on to {newurl}; write that address")
+            raise HttpError(f"{request.full_url} redirects to {newurl}; use that address")
         return super().redirect_request(*given)
 
 
-def ask(options: HttpOptions, place: PollPosition) -> Answer | None:
-    """None: nothing has changed. Raises HttpError."""
+def request_answer(options: HttpOptions, place: PollPosition) -> Answer | None:
+    """None if nothing has changed. Raises HttpError."""
     address = address_of(options, place)
     headers = dict(options.headers)
-    # Of another page they would say nothing.
+    # With a cursor each request is for another page, which they do not describe.
     if place.etag is not None and options.cursor_param is None:
         headers["If-None-Match"] = place.etag
     if place.modified is not None and options.cursor_param is None:
@@ -68,21 +68,21 @@ def ask(options: HttpOptions, place: PollPosition) -> Answer | None:
         with error:
             if error.code == _NOT_MODIFIED:
                 return None
-            text = " ".join(error.read(_TOLD_MAX).decode(errors="replace").split())
-        told = f"{address}: {error.code} {error.reason}" + (f": {text}" if text else "")
-        raise (PassingError if is_passing(error.code) else HttpError)(told) from None
+            body_text = " ".join(error.read(_ERROR_BODY_MAX).decode(errors="replace").split())
+        line = f"{address}: {error.code} {error.reason}" + (f": {body_text}" if body_text else "")
+        raise (TransientError if is_passing(error.code) else HttpError)(line) from None
     except TimeoutError:
-        raise PassingError(f"{address}: no answer within {options.timeout_ms} ms") from None
+        raise TransientError(f"{address}: no answer within {options.timeout_ms} ms") from None
     except (URLError, OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
-        raise PassingError(f"{address}: no answer: {reason!s}") from None
+        raise TransientError(f"{address}: no answer: {reason!s}") from None
     if len(body) > BODY_BYTES_MAX:
         raise HttpError(f"{address}: the answer is larger than {BODY_BYTES_MAX} bytes")
     return Answer(body, marks)
 
 
 class KeptAnswers:
-    """One file for each answer that counts: its place in one line, then its body."""
+    """A folder with a file for each answer: its position in one line, then its body."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
@@ -91,8 +91,8 @@ class KeptAnswers:
         return self._folder / f"{poll:012d}"
 
     def keep(self, place: PollPosition, body: bytes) -> PollPosition:
-        """When this returns, it stays whatever happens. A process of a run that was killed may
-        have been quicker: its answer is the one that counts then, and its place is given back.
+        """Stores an answer durably. If a process of a killed run has stored the same poll before,
+        that answer counts. Returns the position of the stored answer.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         beside = self._file(place.poll).with_suffix(f".{os.getpid()}")
@@ -107,19 +107,19 @@ class KeptAnswers:
         return self.place_of(place.poll) or place
 
     def place_of(self, poll: int) -> PollPosition | None:
-        """None: it is not there, or was never all there."""
-        found = self._read(poll)
-        return None if found is None else found[0]
+        """The position of an answer; None if it is not stored."""
+        stored = self._read(poll)
+        return None if stored is None else stored[0]
 
     def body_of(self, poll: int) -> bytes:
         """Raises HttpError."""
-        found = self._read(poll)
-        if found is None:
+        stored = self._read(poll)
+        if stored is None:
             raise HttpError(
-                f"answer {poll} is not in {self._folder}; it is kept there until its batch is "
-                "done, and belongs to the checkpoint"
+                f"answer {poll} is not in {self._folder}; the folder belongs to the checkpoint, "
+                "restore both together"
             )
-        return found[1]
+        return stored[1]
 
     def _read(self, poll: int) -> tuple[PollPosition, bytes] | None:
         try:

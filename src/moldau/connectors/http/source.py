@@ -1,5 +1,5 @@
-"""The data source `moldau_http`: an address that is asked again and again. Each answer that brings
-something new is a number; Spark's offsets count them. See core/connectors/http_polling.py.
+"""The data source `moldau_http`: polls an address. Spark's offsets number the answers that bring
+new rows. See core/connectors/http_polling.py.
 """
 
 import logging
@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from moldau.connectors.http.answers import Answer, KeptAnswers, PassingError, ask
+from moldau.connectors.http.answers import Answer, KeptAnswers, TransientError, request_answer
 from moldau.core.connectors.http_polling import (
     HttpOptions,
     PollPosition,
@@ -60,12 +60,12 @@ class HttpSource(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802, ARG002
         if not self._parsed.keep:
-            raise OptionError("keep is missing: a folder beside the checkpoint, for answers")
+            raise OptionError("option keep is missing: a folder for answers, beside the checkpoint")
         return HttpStreamReader(self._parsed)
 
 
 class BodyPartition(InputPartition):
-    """With the body itself: tasks may run where the folder is not."""
+    """Carries the body itself, because tasks may run on machines without the folder."""
 
     def __init__(self, poll: int, body: bytes) -> None:
         super().__init__(poll)
@@ -74,13 +74,13 @@ class BodyPartition(InputPartition):
 
 
 class HttpBatchReader(DataSourceReader):
-    """What the address answers now."""
+    """Reads the current answer of the address."""
 
     def __init__(self, options: HttpOptions) -> None:
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        answer = ask(self._options, PollPosition())
+        answer = request_answer(self._options, PollPosition())
         return [BodyPartition(1, b"[]" if answer is None else answer.body)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -110,18 +110,18 @@ class HttpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802, ARG002
         before = read_position(start)
-        # A run that ended before its batch was planned may have kept it.
+        # A run that ended before its batch was planned may have stored the answer.
         after = self._answers.place_of(before.poll + 1)
         if after is None:
-            after = self._asked(before) if not self._is_done and self._is_due() else before
+            after = self._poll(before) if not self._is_done and self._is_due() else before
         return start if after == before else write_position(after)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         first, last = read_position(start), read_position(end)
         if last.poll and self._answers.place_of(last.poll) not in {None, last}:
             raise HttpError(
-                f"answer {last.poll} in {self._options.keep} is another one than the checkpoint "
-                "says; they belong together"
+                f"answer {last.poll} in {self._options.keep} does not match the checkpoint; "
+                "restore both together"
             )
         polls = range(first.poll + 1, last.poll + 1)
         return [BodyPartition(poll, self._answers.body_of(poll)) for poll in polls]
@@ -133,15 +133,17 @@ class HttpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._answers.forget(read_position(end).poll)
 
     def _is_due(self) -> bool:
-        """Waits for it a little: Spark would ask again at once, ninety times a second."""
+        """Whether the next poll is due. Waits a little for it: otherwise Spark would call again at
+        once, ninety times a second.
+        """
         left_ms = self._due_ms - Clock().mono_ms()
         if left_ms > 0:
             patience_ms = left_ms if self._is_once else min(left_ms, _LONG_POLL_MS)
             threading.Event().wait(patience_ms / 1000)
         return self._due_ms <= Clock().mono_ms() or self._is_once
 
-    def _asked(self, before: PollPosition) -> PollPosition:
-        """Raises HttpError."""
+    def _poll(self, before: PollPosition) -> PollPosition:
+        """Requests an answer and stores it. Raises HttpError."""
         answer = self._answer(before)
         while answer is None and self._failures and self._is_once and self._is_due():
             answer = self._answer(before)
@@ -156,21 +158,21 @@ class HttpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return before
         after = self._answers.keep(after, answer.body)
         if after.cursor != before.cursor:
-            # There may be more of it.
+            # There may be another page.
             self._due_ms = 0.0
         else:
             self._is_done = self._is_once
         return after
 
     def _answer(self, before: PollPosition) -> Answer | None:
-        """None: nothing new, or a failure that may pass, which is counted."""
+        """None if there is nothing new, or after a transient error, which is counted."""
         try:
-            answer = ask(self._options, before)
-        except PassingError as error:
+            answer = request_answer(self._options, before)
+        except TransientError as error:
             self._failures += 1
             if self._failures >= self._options.attempts:
                 raise HttpError(f"{error}; {self._failures} times in a row") from None
-            _log.warning("%s; it is asked again", error)
+            _log.warning("%s; retrying", error)
             self._due_ms = Clock().mono_ms() + backoff_ms(self._failures)
             return None
         self._failures = 0
@@ -192,13 +194,13 @@ def read_body(options: HttpOptions, partition: InputPartition) -> Iterator[Any]:
     )
     rows = list(rows_of(zlib.decompress(partition.packed), options))
     for start in range(0, len(rows), _BATCH_ROWS):
-        some = rows[start : start + _BATCH_ROWS]
+        part = rows[start : start + _BATCH_ROWS]
         columns = [
-            [row.value for row in some],
-            [options.url] * len(some),
-            [partition.poll] * len(some),
-            list(range(start, start + len(some))),
-            [row.error for row in some],
+            [row.value for row in part],
+            [options.url] * len(part),
+            [partition.poll] * len(part),
+            list(range(start, start + len(part))),
+            [row.error for row in part],
         ]
         arrays = [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,1 +1,3 @@
-"""Reading and writing tables of PostgreSQL. Statements are composed in `core.connectors`."""
+"""Reads and writes tables of PostgreSQL. `core.connectors` composes the statements; here they are
+executed.
+"""

@@ -1,5 +1,5 @@
-"""Talking to a PostgreSQL server: connections, what its tables are, and what went wrong in a line.
-Passwords are never part of a pipeline: they come from libpq's own places, or with `env:NAME`.
+"""Connections to a PostgreSQL server, descriptions of its tables, and its errors in one line.
+Passwords are never part of a pipeline: they come from libpq's own settings, or with `env:NAME`.
 """
 
 import os
@@ -13,27 +13,27 @@ from moldau.core.spark.errors import suggestion
 from moldau.protocol.errors import MoldauError
 
 PATIENCE_S = 60.0
-"""So long a server that was there may be away: it is being restarted, say."""
+"""How long a server may be unavailable, for example during a restart."""
 _PAUSE_S = 0.5
 _CONNECT_TIMEOUT_S = 10
 _CHECKS_CLIENTS_FROM = 140000
 _ENVIRONMENT = "env:"
-# What waiting does not mend; libpq gives such errors no number.
+# Texts of errors that waiting does not fix; libpq gives them no code.
 _FINAL = ("password", "authentication", "pg_hba.conf", "does not exist")
 _HINTS = {
-    "42501": "ask its owner for the right, GRANT … TO the user of the url",
+    "42501": "the owner can grant the privilege to the user of the url with GRANT",
     "42P10": "an upsert needs a primary key or unique index on exactly the columns of key",
-    "23505": "mode upsert with a key replaces rows",
-    "21000": "the key does not tell the rows apart",
+    "23505": "use mode upsert with a key to replace rows",
+    "21000": "the key is not unique in the rows",
 }
 
 
 class PostgresError(MoldauError):
-    """What the server, or the way to it, says in one line."""
+    """An error of the server or of the connection, in one line."""
 
 
 class ServerLostError(PostgresError):
-    """The connection broke; what it was doing may or may not be done."""
+    """The connection broke; the statement may or may not have been executed."""
 
 
 def driver() -> Any:
@@ -46,10 +46,10 @@ def driver() -> Any:
 
 
 @contextmanager
-def connected(url: str, what: str, patience_s: float = PATIENCE_S) -> Iterator[Any]:
-    """A connection in autocommit; what fails inside is told in one line too."""
+def connected(url: str, table: str, patience_s: float = PATIENCE_S) -> Iterator[Any]:
+    """A connection in autocommit. Errors of psycopg inside the block become PostgresError."""
     psycopg = driver()
-    connection = _connect(psycopg, url, what, patience_s)
+    connection = _connect(psycopg, url, table, patience_s)
     try:
         try:
             connection.execute(
@@ -57,16 +57,16 @@ def connected(url: str, what: str, patience_s: float = PATIENCE_S) -> Iterator[A
                 "SET bytea_output TO 'hex'; SET extra_float_digits TO 1"
             )
             if connection.info.server_version >= _CHECKS_CLIENTS_FROM:
-                # Locks of a driver that was killed are not kept until TCP notices.
+                # Releases the locks of a killed driver before TCP notices that it is gone.
                 connection.execute("SET client_connection_check_interval TO '5s'")
             yield connection
         except psycopg.Error as error:
-            raise _told(psycopg, error, what, is_lost=connection.broken) from None
+            raise _postgres_error(psycopg, error, table, is_lost=connection.broken) from None
     finally:
         connection.close()
 
 
-def _connect(psycopg: Any, url: str, what: str, patience_s: float) -> Any:
+def _connect(psycopg: Any, url: str, table: str, patience_s: float) -> Any:
     until = time.monotonic() + patience_s
     pause = threading.Event()
     while True:
@@ -78,13 +78,13 @@ def _connect(psycopg: Any, url: str, what: str, patience_s: float) -> Any:
                 application_name="moldau pipeline",
             )
         except psycopg.ProgrammingError as error:
-            raise PostgresError(f"{what}: the url cannot be read: {_line(error)}") from None
+            raise PostgresError(f"{table}: the url is invalid: {_line(error)}") from None
         except psycopg.OperationalError as error:
             line = _line(error)
             if any(word in line for word in _FINAL):
-                raise PostgresError(f"{what}: {line}") from None
+                raise PostgresError(f"{table}: {line}") from None
             if time.monotonic() >= until:
-                raise ServerLostError(f"{what}: {line}") from None
+                raise ServerLostError(f"{table}: {line}") from None
         pause.wait(_PAUSE_S)
 
 
@@ -92,18 +92,18 @@ def _resolved(url: str) -> str:
     if not url.startswith(_ENVIRONMENT):
         return url
     name = url[len(_ENVIRONMENT) :]
-    found = os.environ.get(name)
-    if not found:
-        raise PostgresError(f"the environment has no {name}, where the url of PostgreSQL should be")
-    return found
+    resolved = os.environ.get(name)
+    if not resolved:
+        raise PostgresError(f"environment variable {name} is not set; set it to the url")
+    return resolved
 
 
-def _told(psycopg: Any, error: Any, what: str, *, is_lost: bool) -> PostgresError:
+def _postgres_error(psycopg: Any, error: Any, table: str, *, is_lost: bool) -> PostgresError:
     if is_lost or isinstance(error, psycopg.OperationalError):
-        return ServerLostError(f"{what}: {_line(error)}")
-    said = error.diag.message_primary or _line(error)
+        return ServerLostError(f"{table}: {_line(error)}")
+    message = error.diag.message_primary or _line(error)
     hint = _HINTS.get(error.sqlstate or "", "")
-    return PostgresError(f"{what}: {said}{'; ' if hint else ''}{hint}")
+    return PostgresError(f"{table}: {message}{'; ' if hint else ''}{hint}")
 
 
 def _line(error: BaseException) -> str:
@@ -118,7 +118,7 @@ class Column(NamedTuple):
 
 
 def columns_of(connection: Any, table: str) -> list[Column]:
-    """Empty: there is no such table."""
+    """The columns of a table; empty if it does not exist."""
     rows = connection.execute(
         "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
         "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
@@ -128,8 +128,8 @@ def columns_of(connection: Any, table: str) -> list[Column]:
 
 
 def unique_keys_of(connection: Any, table: str, by: str) -> list[tuple[str, ...]]:
-    """Columns of the primary key, then of unique indexes. None but `by` may be null: that is
-    neither before nor behind a value.
+    """Columns of the primary key, then those of unique indexes. Only `by` may be null: a null is
+    neither before nor after a value.
     """
     rows = connection.execute(
         "SELECT array_agg(a.attname::text ORDER BY array_position(i.indkey::int2[], a.attnum)) "

@@ -1,5 +1,6 @@
-"""Tables of PostgreSQL as a source of Spark's, in streams and batches: read on and on by a column
-that grows. A batch is all rows between two positions; both are in the checkpoint before it is read.
+"""Tables of PostgreSQL as a Spark source, for streams and batches: read continuously by a column
+that grows. A batch is all rows between two positions, which are in the checkpoint before it is
+read.
 """
 
 import json
@@ -51,13 +52,13 @@ FORMAT = "moldau_postgres"
 _BLOCK_BYTES = 4 << 20
 _BLOCK_ROWS = 50_000
 _IDLE_S = 0.5
-# Smaller ranges are read by one task.
+# One task reads a smaller range.
 _SPLIT_ROWS = 10_000
 
 
 @frozen(kw_only=True)
-class Wanted:
-    """What is read of which table."""
+class TableRead:
+    """What to read from which table."""
 
     url: str
     table: str
@@ -67,18 +68,18 @@ class Wanted:
     lag_ms: int = 0
     rows_max: int | None = None
     tasks: int = 1
-    tells_bad: bool = False
-    """Rows that do not fit are told as such; else they are an error."""
+    reports_bad_rows: bool = False
+    """Rows that do not fit the schema are reported in two columns; otherwise they are an error."""
 
     @property
-    def what(self) -> str:
+    def title(self) -> str:
         return f"table {self.table}"
 
 
 def options_of(source: Postgres, start: str | None = None) -> dict[str, str]:
-    """For `PostgresSource`. The url has no password."""
+    """Options for `PostgresSource`. The url has no password."""
     assert source.by is not None
-    wanted = {
+    table_read = {
         "url": source.url,
         "table": source.name,
         "by": source.by,
@@ -87,14 +88,14 @@ def options_of(source: Postgres, start: str | None = None) -> dict[str, str]:
         "lag_ms": source.lag_ms,
         "rows_max": source.max_rows_per_trigger,
         "tasks": source.tasks,
-        "tells_bad": source.on_error is not OnError.FAIL,
+        "reports_bad_rows": source.on_error is not OnError.FAIL,
     }
-    return {"wanted": json.dumps(wanted)}
+    return {"read": json.dumps(table_read)}
 
 
-def wanted_of(options: Any) -> Wanted:
-    found = json.loads(options["wanted"])
-    return Wanted(**found | {"key": tuple(found["key"])})
+def table_read_of(options: Any) -> TableRead:
+    fields = json.loads(options["read"])
+    return TableRead(**fields | {"key": tuple(fields["key"])})
 
 
 def with_bad_rows(schema: str) -> str:
@@ -106,27 +107,26 @@ class PostgresSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
-    def _wanted(self) -> Wanted:
-        return wanted_of(self.options)
-
     def schema(self) -> str:
-        wanted = self._wanted()
-        with connected(wanted.url, wanted.what, 0.0) as connection:
-            columns = columns_of(connection, wanted.table)
+        read = table_read_of(self.options)
+        with connected(read.url, read.title, 0.0) as connection:
+            columns = columns_of(connection, read.table)
             if not columns:
-                raise no_such_table(connection, wanted.table)
-        kinds = ", ".join(f"`{one.name}` {spark_kind_of(one.kind)}" for one in columns)
-        return with_bad_rows(kinds) if wanted.tells_bad else kinds
+                raise no_such_table(connection, read.table)
+        kinds = ", ".join(f"`{column.name}` {spark_kind_of(column.kind)}" for column in columns)
+        return with_bad_rows(kinds) if read.reports_bad_rows else kinds
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return PostgresReader(self._wanted(), schema)
+        return PostgresReader(table_read_of(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        return PostgresStreamReader(self._wanted(), schema)
+        return PostgresStreamReader(table_read_of(self.options), schema)
 
 
 class Range(InputPartition):
-    """What one task reads: behind `start` up to `end` and, of that, between two values of `by`."""
+    """The rows that one task reads: after `start` up to `end` and, with `cut`, between two values
+    of the first column.
+    """
 
     def __init__(self, cursor: Cursor, start: Position, end: Position, cut: Any = None) -> None:
         super().__init__(None)
@@ -136,48 +136,48 @@ class Range(InputPartition):
         self.cut: tuple[str | None, str | None] = cut or (None, None)
 
 
-def cursor_of(connection: Any, wanted: Wanted) -> Cursor:
-    """Raises MoldauError where the table cannot be read that way."""
-    kinds = dict(columns_of(connection, wanted.table))
+def cursor_of(connection: Any, read: TableRead) -> Cursor:
+    """Raises MoldauError if the table cannot be read that way."""
+    kinds = dict(columns_of(connection, read.table))
     if not kinds:
-        raise no_such_table(connection, wanted.table)
-    unique = unique_keys_of(connection, wanted.table, wanted.by)
-    key = wanted.key
-    if not key and (wanted.by,) not in unique:
+        raise no_such_table(connection, read.table)
+    unique = unique_keys_of(connection, read.table, read.by)
+    key = read.key
+    if not key and (read.by,) not in unique:
         if not unique:
             raise PostgresError(
-                f"{wanted.what}: rows with equal {wanted.by} cannot be told apart; name a key"
+                f"{read.title}: rows with equal {read.by} cannot be distinguished; name a key"
             )
         key = unique[0]
-    columns = (wanted.by, *(name for name in key if name != wanted.by))
+    columns = (read.by, *(name for name in key if name != read.by))
     for name in columns:
         if name not in kinds:
             raise PostgresError(
-                f"{wanted.what} has no column '{name}'{suggestion(name, kinds)}; it has "
+                f"{read.title} has no column '{name}'{suggestion(name, kinds)}; it has "
                 f"{', '.join(kinds)}"
             )
     cursor = Cursor(
-        table=wanted.table,
+        table=read.table,
         columns=columns,
         kinds=tuple(kinds[name] for name in columns),
-        lag_ms=wanted.lag_ms,
+        lag_ms=read.lag_ms,
     )
     check_lag(cursor)
     return cursor
 
 
-def first_position(wanted: Wanted, patience_s: float = PATIENCE_S) -> Position:
-    """Where a table is begun. Raises MoldauError."""
-    if wanted.start.startswith("{"):
-        return read_position(wanted.start)
-    with connected(wanted.url, wanted.what, patience_s) as connection:
-        cursor = cursor_of(connection, wanted)
-        if wanted.start == "earliest":
+def first_position(read: TableRead, patience_s: float = PATIENCE_S) -> Position:
+    """The position to start from. Raises MoldauError."""
+    if read.start.startswith("{"):
+        return read_position(read.start)
+    with connected(read.url, read.title, patience_s) as connection:
+        cursor = cursor_of(connection, read)
+        if read.start == "earliest":
             return None
-        if wanted.start == "latest":
+        if read.start == "latest":
             return _last(connection, cursor, None, None)
-        # Whether the server takes it for a value of the column.
-        row = connection.execute(f"SELECT %s::{cursor.kinds[0]}::text", [wanted.start]).fetchone()
+        # The server checks whether it is a value of the column.
+        row = connection.execute(f"SELECT %s::{cursor.kinds[0]}::text", [read.start]).fetchone()
         return (str(row[0]),)
 
 
@@ -191,13 +191,13 @@ def _last(connection: Any, cursor: Cursor, start: Position, rows_max: int | None
 def ranges_of(
     connection: Any, cursor: Cursor, start: Position, end: Position, tasks: int
 ) -> list[InputPartition]:
-    """One for each task: more than one where there is much to read."""
+    """A range for each task; a single one for few rows."""
     whole: list[InputPartition] = [Range(cursor, start, end)]
     if tasks <= 1 or not cursor.is_even or end is None:
         return whole
     where, values = cursor.between(start, end)
-    some = f"SELECT 1 FROM {quoted_table(cursor.table)} WHERE {where} LIMIT {_SPLIT_ROWS}"
-    (count,) = connection.execute(f"SELECT count(*) FROM ({some}) AS found", values).fetchone()
+    rows = f"SELECT 1 FROM {quoted_table(cursor.table)} WHERE {where} LIMIT {_SPLIT_ROWS}"
+    (count,) = connection.execute(f"SELECT count(*) FROM ({rows}) AS matching", values).fetchone()
     if count < _SPLIT_ROWS:
         return whole
     cuts = connection.execute(*cursor.cuts(start, end, tasks)).fetchone()
@@ -205,28 +205,29 @@ def ranges_of(
     return [Range(cursor, start, end, cut) for cut in pairwise(ends)]
 
 
-def read_range(wanted: Wanted, schema: StructType, one: InputPartition) -> Iterator[Any]:
-    """Batches of Arrow's, of bounded size."""
-    assert isinstance(one, Range)
-    where, values = one.cursor.between(one.start, one.end)
-    low, high = one.cut
+def read_range(read: TableRead, schema: StructType, partition: InputPartition) -> Iterator[Any]:
+    """Arrow batches of bounded size."""
+    assert isinstance(partition, Range)
+    position = partition.cursor
+    where, values = position.between(partition.start, partition.end)
+    low, high = partition.cut
     for sign, value in ((">", low), ("<=", high)):
         if value is not None:
-            where += f" AND {quoted(one.cursor.columns[0])} {sign} %s::{one.cursor.kinds[0]}"
+            where += f" AND {quoted(position.columns[0])} {sign} %s::{position.kinds[0]}"
             values.append(value)
     nested = json_columns(schema)
     columns = ", ".join(
         f"to_jsonb(t.{quoted(name)})::text" if name in nested else f"t.{quoted(name)}::text"
         for name in table_columns(schema)
     )
-    # The table's own columns, not their texts.
-    order = ", ".join(f"t.{quoted(name)}" for name in one.cursor.columns)
-    table = quoted_table(wanted.table)
+    # Ordered by the columns themselves, not by their texts.
+    order = ", ".join(f"t.{quoted(name)}" for name in position.columns)
+    table = quoted_table(read.table)
     statement = f"COPY (SELECT {columns} FROM {table} AS t WHERE {where} ORDER BY {order})"
     lines: list[bytes] = []
     size = 0
     with (
-        connected(wanted.url, wanted.what) as connection,
+        connected(read.url, read.title) as connection,
         connection.cursor() as cursor,
         cursor.copy(f"{statement} TO STDOUT (FORMAT csv)", values) as copy,
     ):
@@ -235,65 +236,65 @@ def read_range(wanted: Wanted, schema: StructType, one: InputPartition) -> Itera
             lines.append(bytes(line))
             size += len(line)
             if size >= _BLOCK_BYTES or len(lines) >= _BLOCK_ROWS:
-                yield arrow_batch(b"".join(lines), schema, wanted.what)
+                yield arrow_batch(b"".join(lines), schema, read.title)
                 lines, size = [], 0
     if lines:
-        yield arrow_batch(b"".join(lines), schema, wanted.what)
+        yield arrow_batch(b"".join(lines), schema, read.title)
 
 
 class PostgresReader(DataSourceReader):
-    """All that is there now."""
+    """Reads all rows that exist now."""
 
-    def __init__(self, wanted: Wanted, schema: StructType) -> None:
-        self._wanted = wanted
+    def __init__(self, read: TableRead, schema: StructType) -> None:
+        self._read = read
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        wanted = self._wanted
-        start = first_position(wanted, 0.0)
-        with connected(wanted.url, wanted.what) as connection:
-            cursor = cursor_of(connection, wanted)
+        read = self._read
+        start = first_position(read, 0.0)
+        with connected(read.url, read.title) as connection:
+            cursor = cursor_of(connection, read)
             end = _last(connection, cursor, start, None) or start
-            return ranges_of(connection, cursor, start, end, wanted.tasks)
+            return ranges_of(connection, cursor, start, end, read.tasks)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_range(self._wanted, self._schema, partition)
+        return read_range(self._read, self._schema, partition)
 
 
 class PostgresStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One process of Spark's asks it for the whole life of a query."""
+    """Lives in one Python process for the whole life of a query."""
 
-    def __init__(self, wanted: Wanted, schema: StructType) -> None:
-        self._wanted = wanted
+    def __init__(self, read: TableRead, schema: StructType) -> None:
+        self._read = read
         self._schema = schema
         self._target: tuple[Position] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        return write_position(first_position(self._wanted))
+        return write_position(first_position(self._read))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        rows_max = self._wanted.rows_max
+        rows_max = self._read.rows_max
         return ReadAllAvailable() if rows_max is None else ReadMaxRows(rows_max)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        wanted = self._wanted
-        with connected(wanted.url, wanted.what) as connection:
-            self._target = (_last(connection, cursor_of(connection, wanted), None, None),)
+        read = self._read
+        with connected(read.url, read.title) as connection:
+            self._target = (_last(connection, cursor_of(connection, read), None, None),)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         position = read_position(start)
         end = self._end(position, limit)
         if end == position and self._target is None:
-            # Spark would ask again at once, ninety times a second.
+            # Otherwise Spark would call again at once, ninety times a second.
             threading.Event().wait(_IDLE_S)
             end = self._end(position, limit)
         return write_position(end)
 
     def _end(self, position: Position, limit: ReadLimit) -> Position:
-        wanted = self._wanted
+        read = self._read
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        with connected(wanted.url, wanted.what) as connection:
-            cursor = cursor_of(connection, wanted)
+        with connected(read.url, read.title) as connection:
+            cursor = cursor_of(connection, read)
             if self._target is None:
                 return _last(connection, cursor, position, rows_max) or position
             (target,) = self._target
@@ -304,29 +305,29 @@ class PostgresStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _up_to(
         self, connection: Any, cursor: Cursor, position: Position, target: Any, rows_max: int | None
     ) -> Position:
-        """What came after the run was begun is left to the next."""
+        """The end of the next batch, at most `target`: later rows are left to the next run."""
         where, values = cursor.between(position, target)
-        found = connection.execute(
+        row = connection.execute(
             f"SELECT 1 FROM {quoted_table(cursor.table)} WHERE {where} LIMIT 1", values
         ).fetchone()
-        if found is None:
+        if row is None:
             return position
         if rows_max is None:
             return tuple(target)
         end = _last(connection, cursor, position, rows_max)
         assert end is not None
         casts = ", ".join(f"%s::{kind}" for kind in cursor.kinds)
-        (is_behind,) = connection.execute(
+        (is_after,) = connection.execute(
             f"SELECT ({casts}) > ({casts})", [*end, *target]
         ).fetchone()
-        return tuple(target) if is_behind else end
+        return tuple(target) if is_after else end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        wanted = self._wanted
-        with connected(wanted.url, wanted.what) as connection:
-            cursor = cursor_of(connection, wanted)
+        read = self._read
+        with connected(read.url, read.title) as connection:
+            cursor = cursor_of(connection, read)
             first, last = read_position(start), read_position(end)
-            return ranges_of(connection, cursor, first, last, wanted.tasks)
+            return ranges_of(connection, cursor, first, last, read.tasks)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_range(self._wanted, self._schema, partition)
+        return read_range(self._read, self._schema, partition)

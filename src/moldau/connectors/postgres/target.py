@@ -1,5 +1,5 @@
-"""Into tables of PostgreSQL, each row once: tasks copy rows into a stage table, and the driver
-merges it, notes (query, batch) and drops the stage in one transaction of the server's.
+"""Writes tables of PostgreSQL, each row once: tasks copy rows into a stage table, and in one
+transaction the driver merges it, records (query, batch) and drops the stage.
 """
 
 import logging
@@ -32,20 +32,21 @@ from moldau.core.spark.errors import suggestion
 from moldau.core.spark.exactly_once import Marker, Verdict, digest_of, judge, write_marker
 from moldau.core.spark.options import QUERY_ID_PROPERTY
 from moldau.spark.runtime.exact_times import EXACT_TIMES
-from moldau.spark.sink.exactly_once import offset_lines
+from moldau.spark.runtime.recognised_errors import is_raised
+from moldau.spark.sink.checkpoint_files import offset_lines
 
 _log = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 3
-"""So often a batch is written whose connection breaks."""
+"""Attempts to write a batch if the connection breaks."""
 _REPORT = "attempt bigint, rows bigint"
-# Nothing is left out.
+# JSON with null fields.
 _JSON = {"ignoreNullFields": "false", **EXACT_TIMES}
 _PLACE_COLUMNS = ("part", "place", "attempt")
 
 
 class PostgresTarget:
-    """`name` is the query's and flow's own: what is committed is noted under it."""
+    """`name` is unique to the query and flow: the commit is recorded under it."""
 
     def __init__(self, table: Postgres, mode: Mode, name: str, checkpoint: str) -> None:
         driver()
@@ -53,8 +54,8 @@ class PostgresTarget:
         self._mode = mode
         self._name = name
         self._checkpoint = checkpoint
-        self._what = f"table {table.name}"
-        self._is_known = False
+        self._title = f"table {table.name}"
+        self._is_prepared = False
 
     def write(self, rows: Any, batch_id: int) -> None:
         """Raises PostgresError."""
@@ -64,27 +65,25 @@ class PostgresTarget:
         self.put(rows, Marker(query_id, batch_id, digest_of(lines)))
 
     def put(self, rows: Any, marker: Marker | None) -> None:
-        """None: it is written whatever was written before."""
+        """Writes a batch; without a marker regardless of what was written before."""
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
                 self._put(rows, marker)
             except Exception as error:
-                # Tasks fail with Spark's own kinds, which only tell the name of ours.
-                if ServerLostError.__name__ not in f"{type(error).__name__} {error}" or (
-                    attempt == ATTEMPTS_MAX or not self._is_known
-                ):
+                can_retry = attempt < ATTEMPTS_MAX and self._is_prepared
+                if not can_retry or not is_raised(ServerLostError, error):
                     raise
-                _log.warning("'%s': a batch is written again: %s", self._name, error)
+                _log.warning("'%s': retrying a batch: %s", self._name, error)
                 continue
             return
 
     def _put(self, rows: Any, marker: Marker | None) -> None:
-        # A server that was never reached is told at once.
-        patience = {} if self._is_known else {"patience_s": 0.0}
-        with connected(self._table.url, self._what, **patience) as connection:
+        # An unreachable server is reported at once, unless it was reachable before.
+        patience = {} if self._is_prepared else {"patience_s": 0.0}
+        with connected(self._table.url, self._title, **patience) as connection:
             columns = self._prepare(connection, rows)
             if marker is not None and self._verdict(connection, marker) is Verdict.SKIP:
-                # What stateful steps remember of it is not there yet.
+                # The state of stateful steps is not committed yet: run them without writing.
                 rows.write.format("noop").mode("overwrite").save()
                 return
             names = [name for name in rows.columns if name != DELETED]
@@ -104,37 +103,39 @@ class PostgresTarget:
         self._merge(merge, attempts, marker)
 
     def _prepare(self, connection: Any, rows: Any) -> list[Written]:
-        """The table's columns that take the rows'. Raises PostgresError."""
+        """Creates missing tables. Returns the columns for the rows. Raises PostgresError."""
         kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
         if DELETED in kinds:
             kinds.pop(DELETED)
         if not columns_of(connection, self._table.name) and self._table.create:
             connection.execute(create_table(self._table.name, kinds, self._table.key), ())
-        if not self._is_known:
+        if not self._is_prepared:
             connection.execute(create_markers(self._table.name), ())
             self._drop_old_stages(connection)
-        there = dict(columns_of(connection, self._table.name))
-        if not there:
+        existing = dict(columns_of(connection, self._table.name))
+        if not existing:
             raise no_such_table(connection, self._table.name)
-        self._is_known = True
+        self._is_prepared = True
         for name in kinds:
-            if name not in there:
+            if name not in existing:
                 raise PostgresError(
-                    f"{self._what} has no column '{name}'{suggestion(name, there)}; it has "
-                    f"{', '.join(there)}"
+                    f"{self._title} has no column '{name}'{suggestion(name, existing)}; it has "
+                    f"{', '.join(existing)}"
                 )
-        return [Written(name, kind, there[name]) for name, kind in kinds.items()]
+        return [Written(name, kind, existing[name]) for name, kind in kinds.items()]
 
     def _drop_old_stages(self, connection: Any) -> None:
-        """Of runs that were killed. One that still writes loses its stage, and so its batch."""
+        """Drops the stages of killed runs. A run that still writes loses its stage, and with it its
+        batch.
+        """
         prefix = stage_prefix(self._name)
-        found = connection.execute(
+        stages = connection.execute(
             "SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n "
             "ON n.oid = c.relnamespace WHERE starts_with(c.relname, %s) AND c.relkind = 'r' "
             "AND pg_has_role(c.relowner, 'USAGE')",
             [prefix],
         ).fetchall()
-        for (stage,) in found:
+        for (stage,) in stages:
             try:
                 connection.execute("SET lock_timeout TO '5s'")
                 connection.execute(f"DROP TABLE IF EXISTS {quoted_table(stage)}", ())
@@ -157,14 +158,14 @@ class PostgresTarget:
         return quoted_table(beside(self._table.name, MARKERS))
 
     def _merge(self, merge: Merge, attempts: list[int], marker: Marker | None) -> None:
-        with connected(self._table.url, self._what) as connection, connection.transaction():
+        with connected(self._table.url, self._title) as connection, connection.transaction():
             if marker is not None:
                 connection.execute(
                     f"INSERT INTO {self._markers} (name, query_id, batch_id, digest) "
                     "VALUES (%s, '', -1, '') ON CONFLICT (name) DO NOTHING",
                     [self._name],
                 )
-                # Behind the row's lock: nobody else can be between this and the commit.
+                # With the row's lock, no other run can commit before this one.
                 if self._verdict(connection, marker) is Verdict.SKIP:
                     return
                 connection.execute(
@@ -178,14 +179,14 @@ class PostgresTarget:
 
 
 def _texts(rows: Any, names: list[str]) -> Any:
-    """Every column as the text that the server reads it from."""
+    """Every column as a text that the server can read."""
     from pyspark.sql import functions as sql
 
     fields = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
-    made = [_text(sql, name, fields[name]) for name in names]
+    texts = [_text(sql, name, fields[name]) for name in names]
     if DELETED in fields:
-        made.append(sql.col(DELETED).cast("string"))
-    return rows.select([one.alias(f"c{place}") for place, one in enumerate(made)])
+        texts.append(sql.col(DELETED).cast("string"))
+    return rows.select([text.alias(f"c{index}") for index, text in enumerate(texts)])
 
 
 def _text(sql: Any, name: str, kind: str) -> Any:
@@ -200,7 +201,7 @@ def _text(sql: Any, name: str, kind: str) -> Any:
 
 
 class StageCopy:
-    """What a task does: copies its rows, and tells under which attempt."""
+    """The function of a task: copies its rows to the stage, and returns its attempt's number."""
 
     def __init__(self, url: str, stage: str) -> None:
         self._url = url
@@ -252,6 +253,6 @@ def _csv(pa: Any, batch: Any, part: int, place: int, attempt: int) -> Any:
         [*own, *batch.columns], names=[*_PLACE_COLUMNS, *batch.schema.names]
     )
     out = pa.BufferOutputStream()
-    # Nothing is null, and quotes are an empty text: as the server reads it.
+    # As the server reads it: an empty field is null, and quotes are an empty text.
     csv.write_csv(table, out, csv.WriteOptions(include_header=False, quoting_style="all_valid"))
     return out.getvalue().to_pybytes()

@@ -1,1 +1,3 @@
-"""Targets that are tables in files: Parquet, Delta, Iceberg. A micro-batch appears in them once."""
+"""Tables in files as targets: Parquet, Delta, Iceberg. Each micro-batch appears in them once: tasks
+write files aside, and the driver commits them.
+"""

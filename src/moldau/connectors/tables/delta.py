@@ -1,6 +1,6 @@
-"""Delta tables, each row once: tasks write files, the driver commits them to the table's log
-together with (query, batch). Files of a batch that was not committed are nobody's. Needs deltalake,
-no jar.
+"""Writes Delta tables, each row once: tasks write files, and the driver commits them to the table's
+log together with (query, batch). Readers ignore files of a batch that was not committed. Needs
+deltalake, but no jar.
 """
 
 import json
@@ -11,8 +11,8 @@ from urllib.parse import unquote
 from moldau.connectors.tables.hadoop_files import (
     Disk,
     aside_folder,
+    moved_files,
     new_aside,
-    settled,
     write_aside,
 )
 from moldau.core.pipelines.graph import Table
@@ -34,12 +34,12 @@ def delta_library() -> Any:
 
 
 class DeltaTarget:
-    """A folder of this machine, or one that all machines share."""
+    """A Delta table in a folder of this machine, or one that all machines share."""
 
     def __init__(self, table: Table, name: str) -> None:
         self._library = delta_library()
         if "://" in table.path:
-            raise MoldauError(f"table {table.path}: Delta can only be written to folders yet")
+            raise MoldauError(f"table {table.path}: Delta tables can only be in folders yet")
         self._path = table.path.rstrip("/")
         self._partition_by = table.partition_by
         self._name = name
@@ -50,83 +50,85 @@ class DeltaTarget:
         application = f"{self._name}.{query_id}"
         schema = self._library.Schema.from_arrow(_arrow_schema(rows))
         table = self._table(schema)
-        done = table.transaction_version(application)
-        if done is not None and done >= batch_id:
-            if done > batch_id:
+        committed = table.transaction_version(application)
+        if committed is not None and committed >= batch_id:
+            if committed > batch_id:
                 raise StaleCheckpointError(
-                    f"'{self._name}': batch {done} is committed, and the checkpoint begins at "
+                    f"'{self._name}': batch {committed} is committed, and the checkpoint begins at "
                     f"{batch_id}; it is an older copy"
                 )
-            # What stateful steps remember of it is not there yet.
+            # The state of stateful steps is not committed yet: run them without writing.
             rows.write.format("noop").mode("overwrite").save()
             return
-        # Told before anything is written.
+        # Before anything is written, so that errors leave no files.
         self._fit(table, schema, rows.schema)
         disk = Disk(session)
         disk.delete(aside_folder(self._path, self._name))
         aside = new_aside(self._path, self._name)
         if written := write_aside(disk, rows, aside, self._partition_by):
             added = [
-                self._action(place, folders, disk.size(place))
-                for place, folders in settled(disk, written, aside, self._path, self._name)
+                self._action(path, folders, disk.size(path))
+                for path, folders in moved_files(disk, written, aside, self._path, self._name)
             ]
             self._commit(table, schema, added, (application, batch_id))
         disk.delete(aside)
 
     def _table(self, schema: Any) -> Any:
-        """Made if it is not there. Raises MoldauError."""
+        """The table, created if it does not exist. Raises MoldauError."""
         try:
             table = self._library.DeltaTable.create(
                 self._path, schema, mode="ignore", partition_by=list(self._partition_by) or None
             )
-        except Exception as error:  # noqa: BLE001 - what it raises is not said anywhere
-            raise self._told(error) from None
-        found = tuple(table.metadata().partition_columns)
-        if found != self._partition_by:
+        except Exception as error:  # noqa: BLE001 - its errors are not documented
+            raise self._error(error) from None
+        columns = tuple(table.metadata().partition_columns)
+        if columns != self._partition_by:
             raise MoldauError(
-                f"table {self._path} is partitioned by {', '.join(found) or 'nothing'}, and "
+                f"table {self._path} is partitioned by {', '.join(columns) or 'nothing'}, and "
                 f"partition_by says {', '.join(self._partition_by) or 'nothing'}"
             )
         return table
 
-    def _fit(self, table: Any, schema: Any, given: Any) -> None:
-        """Adds columns that are new. Nobody else checks what files hold. Raises MoldauError."""
-        there = {field.name: field for field in table.schema().fields}
-        wanted = {field.name: field for field in schema.fields}
-        for name in there.keys() & wanted.keys():
-            before, now = (_kind(one[name].type) for one in (there, wanted))
+    def _fit(self, table: Any, schema: Any, row_schema: Any) -> None:
+        """Adds new columns. The library does not compare the files with the table's schema, so this
+        method does. Raises MoldauError.
+        """
+        existing = {field.name: field for field in table.schema().fields}
+        written = {field.name: field for field in schema.fields}
+        for name in existing.keys() & written.keys():
+            before, now = _kind(existing[name].type), _kind(written[name].type)
             if before != now:
                 raise MoldauError(
                     f"table {self._path}: its column {name} is {before}, and the flow's is {now}; "
                     "cast it, or write another table"
                 )
-        may_be_null = wanted.keys() - {one.name for one in given.fields if not one.nullable}
-        for name, field in there.items():
-            if not field.nullable and (name not in wanted or name in may_be_null):
+        never_null = {field.name for field in row_schema.fields if not field.nullable}
+        for name, field in existing.items():
+            if not field.nullable and (name not in written or name not in never_null):
                 raise MoldauError(
                     f"table {self._path}: its column {name} must have a value, and the flow's may "
-                    "be null or missing; coalesce gives it one"
+                    "be null or missing; give it one with coalesce"
                 )
-        new = [field for name, field in wanted.items() if name not in there]
+        new = [field for name, field in written.items() if name not in existing]
         if new:
             try:
                 table.alter.add_columns(new)
-            except Exception as error:  # noqa: BLE001 - what it raises is not said anywhere
-                raise self._told(error) from None
+            except Exception as error:  # noqa: BLE001 - its errors are not documented
+                raise self._error(error) from None
 
-    def _told(self, error: Exception) -> MoldauError:
+    def _error(self, error: Exception) -> MoldauError:
         return MoldauError(f"table {self._path}: {short_text(error)}")
 
-    def _action(self, place: str, folders: str, size: int) -> Any:
+    def _action(self, path: str, folders: str, size: int) -> Any:
         from deltalake.transaction import AddAction
         from pyarrow import parquet
 
-        rows = parquet.read_metadata(place).num_rows
+        rows = parquet.read_metadata(path).num_rows
         values: dict[str, str | None] = {}
         for part in folders.split("/") if folders else ():
             column, _, value = part.partition("=")
             values[unquote(column)] = None if value == _NO_VALUE else unquote(value)
-        name = place.rpartition("/")[2]
+        name = path.rpartition("/")[2]
         return AddAction(name, size, values, 0, True, json.dumps({"numRecords": rows}))
 
     def _commit(self, table: Any, schema: Any, added: list[Any], marker: tuple[str, int]) -> None:
@@ -140,19 +142,19 @@ class DeltaTarget:
                 list(self._partition_by) or None,
                 commit_properties=properties,
             )
-        except Exception as error:  # noqa: BLE001 - what it raises is not said anywhere
-            raise self._told(error) from None
+        except Exception as error:  # noqa: BLE001 - its errors are not documented
+            raise self._error(error) from None
 
 
 def _arrow_schema(rows: Any) -> Any:
-    """Every column may be null: what a plan knows today must not bind the table."""
+    """The schema with nullable columns, so that today's plan does not restrict the table."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(rows.schema.toNullable(), timezone="UTC")
 
 
 def _kind(kind: Any) -> str:
-    """As the table's log has it, whatever may be null in it."""
+    """The type as in the table's log, ignoring what may be null."""
     text = str(kind.to_json())
     return re.sub(r'("(?:nullable|containsNull|valueContainsNull)":)false', r"\1true", text).strip(
         '"'

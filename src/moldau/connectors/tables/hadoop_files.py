@@ -1,4 +1,4 @@
-"""Files of tables, on whatever file system Spark knows."""
+"""Files of tables on all file systems that Spark knows."""
 
 import secrets
 from typing import Any
@@ -15,21 +15,22 @@ class Disk:
         self._configuration = session.sparkContext._jsc.hadoopConfiguration()
 
     def _find(self, path: str) -> tuple[Any, Any]:
-        place = self._jvm.org.apache.hadoop.fs.Path(path)
-        return place.getFileSystem(self._configuration), place
+        found = self._jvm.org.apache.hadoop.fs.Path(path)
+        return found.getFileSystem(self._configuration), found
 
     def read(self, path: str) -> str | None:
-        system, place = self._find(path)
-        if not system.exists(place):
+        """None if the file does not exist."""
+        system, file = self._find(path)
+        if not system.exists(file):
             return None
-        stream = system.open(place)
+        stream = system.open(file)
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
 
     def replace(self, path: str, content: str) -> None:
-        """All of it or nothing, whatever happens."""
+        """Replaces a file atomically."""
         system, beside = self._find(f"{path}.new")
         stream = system.create(beside, True)
         try:
@@ -44,39 +45,39 @@ class Disk:
         context.rename(beside, self._find(path)[1], options)
 
     def files(self, folder: str) -> list[str]:
-        """Parquet files below it, in the order of their names."""
-        system, place = self._find(folder)
-        found: list[str] = []
-        if not system.exists(place):
-            return found
-        qualified = str(system.makeQualified(place))
-        listed = system.listFiles(place, True)
+        """Parquet files in the folder and below, sorted by name."""
+        system, root = self._find(folder)
+        files: list[str] = []
+        if not system.exists(root):
+            return files
+        qualified = str(system.makeQualified(root))
+        listed = system.listFiles(root, True)
         while listed.hasNext():
             path = str(listed.next().getPath())
             if path.endswith(".parquet"):
-                found.append(folder + path[len(qualified) :])
-        return sorted(found)
+                files.append(folder + path[len(qualified) :])
+        return sorted(files)
 
-    def move(self, source: str, place: str) -> None:
-        """Done before is done."""
+    def move(self, source: str, target: str) -> None:
+        """Moves a file. A second call has no effect."""
         system, old = self._find(source)
         if not system.exists(old):
             return
-        new = self._find(place)[1]
+        new = self._find(target)[1]
         system.mkdirs(new.getParent())
         if not system.rename(old, new):
-            raise MoldauError(f"{source} cannot be moved to {place}")
+            raise MoldauError(f"{source} cannot be moved to {target}")
 
     def delete(self, folder: str) -> bool:
-        """False: it was not there."""
-        system, place = self._find(folder)
-        return bool(system.delete(place, True))
+        """False if the folder did not exist."""
+        system, path = self._find(folder)
+        return bool(system.delete(path, True))
 
     def rows(self, file: str) -> int:
-        """Of a Parquet file, as its last bytes say."""
+        """The number of rows in a Parquet file, read from its footer."""
         parquet = self._jvm.org.apache.parquet.hadoop
-        place = self._find(file)[1]
-        source = parquet.util.HadoopInputFile.fromPath(place, self._configuration)
+        path = self._find(file)[1]
+        source = parquet.util.HadoopInputFile.fromPath(path, self._configuration)
         reader = parquet.ParquetFileReader.open(source)
         try:
             return int(reader.getRecordCount())
@@ -84,8 +85,8 @@ class Disk:
             reader.close()
 
     def size(self, path: str) -> int:
-        system, place = self._find(path)
-        return int(system.getFileStatus(place).getLen())
+        system, file = self._find(path)
+        return int(system.getFileStatus(file).getLen())
 
 
 def aside_folder(table: str, name: str) -> str:
@@ -93,27 +94,28 @@ def aside_folder(table: str, name: str) -> str:
 
 
 def new_aside(table: str, name: str) -> str:
-    """Another one for each attempt: tasks of a run that was killed may still be writing."""
+    """A new folder for each attempt: tasks of a killed run may still be writing to theirs."""
     return f"{aside_folder(table, name)}/{secrets.token_hex(8)}"
 
 
-def settled(
+def moved_files(
     disk: Disk, files: list[str], aside: str, folder: str, name: str
 ) -> list[tuple[str, str]]:
-    """Moves files to where a commit will find them, each with the folders it was in below. Their
-    names are flat, which needs no escaping, and nobody else's.
+    """Moves files into the table's folder, for the commit. Returns each new path, with the
+    partition folders that the file was in. New names are unique and flat, which needs no escaping.
     """
-    found = []
+    moved = []
     for file in files:
-        place = f"{folder}/{name}-{secrets.token_hex(8)}.parquet"
-        disk.move(file, place)
-        found.append((place, file[len(aside) :].rpartition("/")[0].strip("/")))
-    return found
+        path = f"{folder}/{name}-{secrets.token_hex(8)}.parquet"
+        disk.move(file, path)
+        moved.append((path, file[len(aside) :].rpartition("/")[0].strip("/")))
+    return moved
 
 
 def write_aside(disk: Disk, rows: Any, aside: str, partition_by: tuple[str, ...]) -> list[str]:
-    """The files; none if there are no rows. Raises MoldauError if they do not hold what tasks say
-    they wrote: on a machine with a disk of its own Spark itself would not notice.
+    """Writes rows to files and returns their paths; none without rows. Raises MoldauError if the
+    files do not hold the rows that tasks wrote: if machines do not share the folder, Spark itself
+    does not notice.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as sql
@@ -127,10 +129,10 @@ def write_aside(disk: Disk, rows: Any, aside: str, partition_by: tuple[str, ...]
     if not count:
         return []
     files = disk.files(aside)
-    found = sum(disk.rows(file) for file in files)
-    if found != count:
+    read = sum(disk.rows(file) for file in files)
+    if read != count:
         raise MoldauError(
-            f"tasks wrote {count} rows to {aside}, and {found} are found there; "
-            "a table's folder must be one that all machines share"
+            f"tasks wrote {count} rows to {aside}, but it holds {read}; "
+            "a table must be in a folder that all machines share"
         )
     return files

@@ -1,6 +1,6 @@
-"""Iceberg tables, each row once: tasks write files, the driver makes one snapshot of them that says
-which batch of which query it holds. Files of a batch that was not committed are nobody's. Needs
-pyiceberg, no jar.
+"""Writes Iceberg tables, each row once: tasks write files, and the driver commits them as a
+snapshot that names the query and the batch. Readers ignore files of a batch that was not committed.
+Needs pyiceberg, but no jar.
 """
 
 from pathlib import Path
@@ -9,8 +9,8 @@ from typing import Any
 from moldau.connectors.tables.hadoop_files import (
     Disk,
     aside_folder,
+    moved_files,
     new_aside,
-    settled,
     write_aside,
 )
 from moldau.core.pipelines.graph import Table
@@ -18,24 +18,24 @@ from moldau.core.spark.exactly_once import Marker, Verdict, digest_of, judge, wr
 from moldau.core.spark.options import QUERY_ID_PROPERTY
 from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.spark_errors import short_text
-from moldau.spark.sink.exactly_once import offset_lines
+from moldau.spark.sink.checkpoint_files import offset_lines
 
 _CATALOG_FILE = "iceberg.db"
 _NAMESPACE = "default"
 _COMMITS_MAX = 10
-# Their values are not told exactly by what a file says of its columns.
+# The column statistics of a file do not give the exact values of these types.
 _UNFIT_TO_PARTITION = frozenset({"float", "double", "binary", "fixed", "uuid"})
 
 
 class IcebergTarget:
-    """A folder, which a catalog beside it knows; or a table of the user's own catalog."""
+    """An Iceberg table in a folder, with a catalog beside it, or in the user's own catalog."""
 
     def __init__(self, table: Table, name: str, checkpoint: str) -> None:
-        self._said = table.path
+        self._declared = table.path
         self._partition_by = table.partition_by
         self._name = name
         self._checkpoint = checkpoint
-        self._identifier, self._place, self._catalog = _opened(table)
+        self._identifier, self._folder, self._catalog = _opened(table)
 
     def write(self, rows: Any, batch_id: int) -> None:
         session = rows.sparkSession
@@ -44,24 +44,24 @@ class IcebergTarget:
         marker = Marker(query_id, batch_id, digest_of(lines))
         schema = _arrow_schema(rows)
         table = self._table(schema)
-        if self._is_done(table, marker):
-            # What stateful steps remember of it is not there yet.
+        if self._is_committed(table, marker):
+            # The state of stateful steps is not committed yet: run them without writing.
             rows.write.format("noop").mode("overwrite").save()
             return
-        # Told before anything is written.
+        # Before anything is written, so that errors leave no files.
         self._widened(table, schema)
-        folder = _folder_of(table.location(), self._said)
+        folder = _folder_of(table.location(), self._declared)
         disk = Disk(session)
         disk.delete(aside_folder(folder, self._name))
         aside = new_aside(folder, self._name)
         copies, partitions = _with_copies(rows, self._partition_by)
         if written := write_aside(disk, copies, aside, partitions):
-            places = settled(disk, written, aside, f"{folder}/data", self._name)
-            self._commit(table, schema, [place for place, _ in places], marker)
+            moved = moved_files(disk, written, aside, f"{folder}/data", self._name)
+            self._commit(table, schema, [path for path, _ in moved], marker)
         disk.delete(aside)
 
     def _table(self, schema: Any) -> Any:
-        """Made if it is not there. Raises MoldauError."""
+        """The table, created if it does not exist. Raises MoldauError."""
         from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 
         try:
@@ -69,18 +69,18 @@ class IcebergTarget:
                 table = self._catalog.load_table(self._identifier)
             except NoSuchTableError:
                 try:
-                    table = self._made(schema)
+                    table = self._created(schema)
                 except TableAlreadyExistsError:
                     table = self._catalog.load_table(self._identifier)
         except Exception as error:  # noqa: BLE001 - catalogs raise all sorts
-            raise self._told(error) from None
+            raise self._error(error) from None
         self._refuse_other_partitions(table)
         return table
 
-    def _made(self, schema: Any) -> Any:
+    def _created(self, schema: Any) -> Any:
         self._catalog.create_namespace_if_not_exists(self._identifier[:-1])
         transaction = self._catalog.create_table_transaction(
-            self._identifier, schema, **({} if self._place is None else {"location": self._place})
+            self._identifier, schema, **({} if self._folder is None else {"location": self._folder})
         )
         with transaction, transaction.update_spec() as spec:
             for column in self._partition_by:
@@ -89,36 +89,36 @@ class IcebergTarget:
 
     def _refuse_other_partitions(self, table: Any) -> None:
         schema = table.schema()
-        found = []
+        columns = []
         for field in table.spec().fields:
             column = schema.find_column_name(field.source_id)
             kind = str(schema.find_type(field.source_id))
             if kind.partition("[")[0] in _UNFIT_TO_PARTITION:
                 raise MoldauError(
-                    f"table {self._said} cannot be partitioned by {column}, which is {kind}"
+                    f"table {self._declared} cannot be partitioned by {column}, which is {kind}"
                 )
             transform = str(field.transform)
-            found.append(column if transform == "identity" else f"{transform}({column})")
-        if tuple(found) != self._partition_by:
+            columns.append(column if transform == "identity" else f"{transform}({column})")
+        if tuple(columns) != self._partition_by:
             raise MoldauError(
-                f"table {self._said} is partitioned by {', '.join(found) or 'nothing'}, and "
+                f"table {self._declared} is partitioned by {', '.join(columns) or 'nothing'}, and "
                 f"partition_by says {', '.join(self._partition_by) or 'nothing'}"
             )
 
-    def _is_done(self, table: Any, marker: Marker) -> bool:
+    def _is_committed(self, table: Any, marker: Marker) -> bool:
         """Raises StaleCheckpointError."""
         return judge(self._last_marker(table), marker, self._name) is Verdict.SKIP
 
     def _last_marker(self, table: Any) -> list[str]:
-        """What the last snapshot of this query's says. Snapshots expire, also when others write
-        the table on; the table itself does not forget then.
+        """The marker in the last snapshot of this query. Snapshots expire, also when other programs
+        write the table; then the marker in the table's properties counts.
         """
         snapshot = table.current_snapshot()
         while snapshot is not None:
             summary = snapshot.summary
-            found = None if summary is None else summary.additional_properties.get(self._key)
-            if found is not None:
-                return [found]
+            marker = None if summary is None else summary.additional_properties.get(self._key)
+            if marker is not None:
+                return [marker]
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else table.snapshot_by_id(parent)
         return [table.properties.get(self._key, "")]
@@ -128,13 +128,13 @@ class IcebergTarget:
         return f"moldau.{self._name}"
 
     def _widened(self, table: Any, schema: Any) -> Any:
-        """A transaction in which the table has the rows' columns. Raises MoldauError."""
+        """A transaction in which the table has all columns of the rows. Raises MoldauError."""
         transaction = table.transaction()
         try:
             with transaction.update_schema() as update:
                 update.union_by_name(schema)
-        except Exception as error:  # noqa: BLE001 - what it raises is not said anywhere
-            raise self._told(error) from None
+        except Exception as error:  # noqa: BLE001 - its errors are not documented
+            raise self._error(error) from None
         return transaction
 
     def _commit(self, table: Any, schema: Any, files: list[str], marker: Marker) -> None:
@@ -142,8 +142,8 @@ class IcebergTarget:
 
         text = {self._key: write_marker(marker)}
         for attempt in range(1, _COMMITS_MAX + 1):
-            # By itself pyiceberg would commit on top of whatever somebody else has committed
-            # meanwhile: of another run of this query it may be this very batch.
+            # Without this, pyiceberg would commit on top of a concurrent commit, which may be this
+            # batch, committed by another run of the query.
             table.metadata.properties["commit.retry.num-retries"] = "0"
             transaction = self._widened(table, schema)
             try:
@@ -152,40 +152,40 @@ class IcebergTarget:
                 transaction.commit_transaction()
             except CommitFailedException as error:
                 if attempt == _COMMITS_MAX:
-                    raise self._told(error) from None
+                    raise self._error(error) from None
             except Exception as error:  # noqa: BLE001 - catalogs raise all sorts
-                raise self._told(error) from None
+                raise self._error(error) from None
             else:
                 return
             table = self._table(schema)
-            if self._is_done(table, marker):
+            if self._is_committed(table, marker):
                 return
 
-    def _told(self, error: Exception) -> MoldauError:
+    def _error(self, error: Exception) -> MoldauError:
         if isinstance(error, MoldauError):
             return error
-        return MoldauError(f"table {self._said}: {short_text(error)}")
+        return MoldauError(f"table {self._declared}: {short_text(error)}")
 
 
 def opened_table(table: Table) -> Any:
-    """To read it. Raises MoldauError."""
+    """The table, for reading. Raises MoldauError."""
     identifier, _, catalog = _opened(table)
     return catalog.load_table(identifier)
 
 
 def _opened(table: Table) -> tuple[tuple[str, ...], str | None, Any]:
-    """The table's name in the catalog, its folder if we choose it, the catalog. Raises
-    MoldauError.
+    """The table's name in the catalog, its folder unless the catalog chooses it, and the catalog.
+    Raises MoldauError.
     """
     try:
         from pyiceberg.catalog import load_catalog
     except ImportError:
         raise MoldauError("Iceberg tables need pyiceberg: pip install 'moldau[iceberg]'") from None
-    given = table.catalog
+    declared = table.catalog
     try:
-        if given is not None:
-            properties = dict(given.properties)
-            return tuple(table.path.split(".")), None, load_catalog(given.name, **properties)
+        if declared is not None:
+            properties = dict(declared.properties)
+            return tuple(table.path.split(".")), None, load_catalog(declared.name, **properties)
         folder = Path(_folder_of(table.path.rstrip("/"), table.path))
         folder.parent.mkdir(parents=True, exist_ok=True)
         properties = {
@@ -197,23 +197,23 @@ def _opened(table: Table) -> tuple[tuple[str, ...], str | None, Any]:
     except MoldauError:
         raise
     except Exception as error:  # noqa: BLE001 - catalogs raise all sorts
-        name = "beside it" if given is None else f"'{given.name}'"
+        name = "beside it" if declared is None else f"'{declared.name}'"
         raise MoldauError(
             f"table {table.path}: the catalog {name} cannot be opened: {short_text(error)}"
         ) from None
 
 
-def _folder_of(location: str, said: str) -> str:
+def _folder_of(location: str, table: str) -> str:
     folder = location.removeprefix("file://").removeprefix("file:")
     if "://" in folder:
         raise MoldauError(
-            f"table {said}: its files are at {location}; Iceberg can only be written to folders yet"
+            f"table {table}: its files are at {location}; Iceberg tables can only be in folders yet"
         )
     return folder
 
 
 def _with_copies(rows: Any, partition_by: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
-    """Spark leaves out of its files what is in the names of their folders; Iceberg wants it."""
+    """Copies the partition columns: Spark leaves them out of the files, but Iceberg needs them."""
     from pyspark.sql import functions as sql
 
     copies = {f"__moldau_{number}": column for number, column in enumerate(partition_by)}
@@ -223,7 +223,7 @@ def _with_copies(rows: Any, partition_by: tuple[str, ...]) -> tuple[Any, tuple[s
 
 
 def _arrow_schema(rows: Any) -> Any:
-    """Every column may be null: what a plan knows today must not bind the table."""
+    """The schema with nullable columns, so that today's plan does not restrict the table."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(rows.schema.toNullable(), timezone="UTC")

@@ -1,6 +1,6 @@
-"""Parquet, each row once: tasks write files aside, the driver writes down which files the batch
-consists of (that is the commit) and moves them to their places. A batch that Spark runs again is
-recognised by what is written down; moves that were not done are done then.
+"""Writes Parquet, each row once: tasks write files aside, and the driver records which files belong
+to the batch, which is the commit, and moves them. A batch that Spark runs again is recognised by
+that record, and missing moves are completed.
 """
 
 import json
@@ -10,13 +10,13 @@ from moldau.connectors.tables.hadoop_files import Disk, aside_folder, new_aside,
 from moldau.core.pipelines.graph import Table
 from moldau.core.spark.exactly_once import Marker, Verdict, digest_of, judge, write_marker
 from moldau.core.spark.options import QUERY_ID_PROPERTY
-from moldau.spark.sink.exactly_once import offset_lines
+from moldau.spark.sink.checkpoint_files import offset_lines
 
 _FOLDER = "_moldau"
 
 
 class ParquetTable:
-    """`name` is the query's and flow's own: what is committed is kept under it."""
+    """`name` is unique to the query and flow: the commit is recorded under it."""
 
     def __init__(self, table: Table, name: str, checkpoint: str) -> None:
         self._path = table.path.rstrip("/")
@@ -30,28 +30,28 @@ class ParquetTable:
         lines = offset_lines(session, self._checkpoint, batch_id)
         query_id = session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY) or ""
         marker = Marker(query_id, batch_id, digest_of(lines))
-        note = f"{self._path}/{_FOLDER}/{self._name}.json"
-        known = json.loads(disk.read(note) or "{}")
-        if judge([known.get("marker", "")], marker, self._name) is Verdict.SKIP:
-            self._move(disk, known["files"])
-            # What stateful steps remember of it is not there yet.
+        commit_file = f"{self._path}/{_FOLDER}/{self._name}.json"
+        last = json.loads(disk.read(commit_file) or "{}")
+        if judge([last.get("marker", "")], marker, self._name) is Verdict.SKIP:
+            self._move(disk, last["files"])
+            # The state of stateful steps is not committed yet: run them without writing.
             rows.write.format("noop").mode("overwrite").save()
             return
-        if known:
-            # The last batch may not have come to its moves.
-            self._move(disk, known["files"])
+        if last:
+            # Complete the moves of the last batch.
+            self._move(disk, last["files"])
         disk.delete(aside_folder(self._path, self._name))
         aside = new_aside(self._path, self._name)
         written = write_aside(disk, rows, aside, self._partition_by)
         files = self._named(written, aside, query_id, batch_id)
-        disk.replace(note, json.dumps({"marker": write_marker(marker), "files": files}))
+        disk.replace(commit_file, json.dumps({"marker": write_marker(marker), "files": files}))
         self._move(disk, files)
         disk.delete(aside)
 
     def _named(
         self, written: list[str], aside: str, query_id: str, batch_id: int
     ) -> dict[str, str]:
-        """Where each file goes; no other batch uses the name."""
+        """The new path of each file, which no other batch uses."""
         files: dict[str, str] = {}
         for number, file in enumerate(written):
             folder = file[len(aside) :].rpartition("/")[0]
@@ -60,5 +60,5 @@ class ParquetTable:
         return files
 
     def _move(self, disk: Disk, files: dict[str, str]) -> None:
-        for source, place in files.items():
-            disk.move(source, place)
+        for source, target in files.items():
+            disk.move(source, target)

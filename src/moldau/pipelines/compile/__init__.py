@@ -1,3 +1,3 @@
-"""A declared pipeline as Spark frames: sources, values, flows, expectations, queries. Nothing here
-starts a query.
+"""Turns a declared pipeline into Spark frames: sources, values, flows, expectations, queries.
+Nothing here starts a query.
 """

@@ -1,4 +1,4 @@
-"""What can be said of a pipeline before it runs: every plan, and what its checkpoint holds."""
+"""Checks a pipeline before it runs: every query plan, and whether its checkpoint fits."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ from moldau.core.pipelines.graph import Pipeline
 from moldau.pipelines.compile.lookups import shapes_of_lookups
 from moldau.pipelines.compile.queries import Query, compile_queries, query_frame
 from moldau.pipelines.compile.sources import StreamTerms, group_of, stream_of
-from moldau.pipelines.run.checkpoint_metadata import CheckpointNotes
+from moldau.pipelines.run.checkpoint_metadata import CheckpointMetadata
 from moldau.pipelines.run.plan_compatibility import refuse_other_plans
 from moldau.pipelines.run.run_folder import RunFolder
 
 
 def check_plans(session: Any, pipeline: Pipeline, folder: RunFolder) -> list[Query]:
-    """Without data and without a broker; a checkpoint is looked at if it is on this machine. Raises
-    MoldauError.
+    """Analyses the plans without data or a broker, and compares them with a checkpoint on this
+    machine. Raises MoldauError.
     """
     own = session.newSession()
 
@@ -23,8 +23,8 @@ def check_plans(session: Any, pipeline: Pipeline, folder: RunFolder) -> list[Que
 
     queries = compile_queries(own, pipeline, read)
     if folder.is_here:
-        notes = CheckpointNotes(own, folder.checkpoint)
+        metadata = CheckpointMetadata(own, folder.checkpoint)
         lookups = shapes_of_lookups(own, pipeline)
         frames = [(query, query_frame(own, pipeline, query, read, lookups)) for query in queries]
-        refuse_other_plans(notes, folder, pipeline, frames)
+        refuse_other_plans(metadata, folder, pipeline, frames)
     return queries

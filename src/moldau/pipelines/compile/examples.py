@@ -1,4 +1,4 @@
-"""The tests that are written beside flows: rows in, rows out, in one batch and without a broker."""
+"""Runs the tests of a pipeline's file: rows in, rows out, in one batch and without a broker."""
 
 import json
 import math
@@ -32,11 +32,13 @@ _SHOWN_MAX = 5
 class Outcome(NamedTuple):
     example: Example
     problems: tuple[str, ...]
-    """Empty: it is as expected."""
+    """Empty if the test passes."""
 
 
 def try_example(session: Any, pipeline: Pipeline, example: Example) -> Outcome:
-    """Columns that an expected row does not name may be anything; rows come in any order."""
+    """Runs a test. Columns that an expected row does not name may have any value; the order of rows
+    does not matter.
+    """
     own = session.newSession()
     try:
         sources = {
@@ -59,11 +61,11 @@ def try_example(session: Any, pipeline: Pipeline, example: Example) -> Outcome:
 
 
 def given_rows(session: Any, source: Source | Lookup, rows: list[dict[str, Any]]) -> Any:
-    """As a source gives them. They go through JSON, so texts become times and dates."""
+    """The rows as a source provides them. They pass through JSON: texts become times and dates."""
     columns = _columns(source)
     texts = [(json.dumps(row, default=_as_text),) for row in rows]
     lines = session.createDataFrame(texts, "text string")
-    # A wrong row is the test's mistake.
+    # An invalid row is an error in the test.
     parsed = lines.select(sql.from_json("text", columns, {"mode": "FAILFAST"}).alias("row"))
     frame = parsed.select("row.*")
     if "_key" in frame.columns:
@@ -74,7 +76,7 @@ def given_rows(session: Any, source: Source | Lookup, rows: list[dict[str, Any]]
 
 
 def _expected_rows(rows: Any, source: Source) -> Any:
-    """As flows see them."""
+    """The rows that meet the source's expectations, which are those that flows see."""
     if not source.expect:
         return rows
     check_conditions(rows, source.expect)
@@ -127,7 +129,7 @@ def _differences(
             missing.append(row)
         else:
             left.remove(fitting)
-    lines = [f"{flow}: expected and not there: {_shown(row)}" for row in missing[:_SHOWN_MAX]]
+    lines = [f"{flow}: expected, but missing: {_shown(row)}" for row in missing[:_SHOWN_MAX]]
     lines += [f"{flow}: not expected: {_shown(row)}" for row in left[:_SHOWN_MAX]]
     more = max(0, len(missing) - _SHOWN_MAX) + max(0, len(left) - _SHOWN_MAX)
     return [*lines, f"{flow}: and {more} more"] if more else lines
@@ -148,7 +150,7 @@ def _same(found: Any, expected: Any) -> bool:
 
 
 def _moment(value: Any) -> Any:
-    """Times are the same however they are written."""
+    """A value in a form in which equal times compare equal."""
     if isinstance(value, datetime):
         return value.replace(tzinfo=value.tzinfo or UTC)
     if isinstance(value, date):

@@ -1,5 +1,5 @@
-"""What rows are expected to be, of a source or of a step: rows that are not get an error, and what
-becomes of them is said by `on_error`, as of every bad row.
+"""Expectations of sources and steps: rows that do not meet them get an error, and `on_error` says
+what happens to them, as to every bad row.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from pyspark.sql import functions as sql
 from moldau.core.pipelines.graph import Expectation, Flow, OnError
 from moldau.core.pipelines.query_progress import EXPECTED
 from moldau.core.spark.errors import suggestion
-from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.spark.runtime.spark_errors import short_text
 
 STEP_ERROR = "_error"
@@ -18,7 +18,7 @@ _REST = "__moldau_rest"
 
 
 def judged(rows: Any, flow: Flow) -> Any:
-    """With STEP_ERROR where a row is not as expected, unless the step says that already. Raises
+    """The rows with STEP_ERROR where an expectation fails, unless the step has set an error. Raises
     PipelineError.
     """
     if not flow.expect:
@@ -31,12 +31,14 @@ def judged(rows: Any, flow: Flow) -> Any:
 
 
 def passed_on(rows: Any, flow: Flow | None) -> Any:
-    """What other flows see of a flow: what is as expected. None: it is a source."""
+    """The rows of a flow that other flows see: those that meet its expectations. None: a source."""
     return rows if flow is None or not flow.expect else well_made(rows, flow).drop(STEP_ERROR)
 
 
 def well_made(rows: Any, flow: Flow) -> Any:
-    """Those that the step itself does not call bad, or a failure. Raises PipelineError."""
+    """The rows that the step does not mark as bad; with on_error fail, a bad row fails the query.
+    Raises PipelineError.
+    """
     if flow.on_error is None:
         return rows
     need_columns(rows, (STEP_ERROR,), flow, "on_error")
@@ -51,7 +53,7 @@ def need_columns(rows: Any, names: tuple[str, ...], flow: Flow, what: str) -> No
     for name in names:
         if name not in rows.columns:
             hint = suggestion(name, rows.columns)
-            raise wrong(
+            raise pipeline_error(
                 flow.spot,
                 f"'{flow.name}': {what} needs a column '{name}'{hint}; there are "
                 f"{', '.join(rows.columns)}",
@@ -61,14 +63,14 @@ def need_columns(rows: Any, names: tuple[str, ...], flow: Flow, what: str) -> No
 def with_expectations(
     prepared: Any, row: Any, expect: Sequence[Expectation], error: str, *, is_topic: bool
 ) -> tuple[Any, Any]:
-    """Records of a source with `error` where their row is not as expected, and columns that say of
-    each expectation whether it failed; and the row. Raises PipelineError.
+    """Records of a source with `error` where an expectation fails, and a column for each
+    expectation that says whether it failed; and the column with the row. Raises PipelineError.
     """
     row_name = "__moldau_expected"
     flat = prepared.select(sql.struct("*").alias(_REST), row.alias(row_name)).select(
         _REST, f"{row_name}.*"
     )
-    # What Spark proposes instead of a wrong name is a user's column then.
+    # Without our columns, so that Spark's suggestions for a misspelt name are the user's columns.
     check_conditions(flat.drop(_REST), expect)
     names = [name for name in flat.columns if name != _REST]
     is_judged = sql.col(f"{_REST}.{error}").isNull()
@@ -93,13 +95,15 @@ def check_conditions(rows: Any, expect: Sequence[Expectation]) -> None:
         try:
             kind = rows.select(sql.expr(one.condition)).schema[0].dataType.simpleString()
         except Exception as error:  # noqa: BLE001 - Spark raises all sorts
-            raise wrong(one.spot, f"'{one.name}': {short_text(error)}") from None
+            raise pipeline_error(one.spot, f"'{one.name}': {short_text(error)}") from None
         if kind != "boolean":
-            raise wrong(one.spot, f"'{one.name}' is no condition: {one.condition} gives {kind}")
+            raise pipeline_error(
+                one.spot, f"'{one.name}' is no condition: {one.condition} gives {kind}"
+            )
 
 
 def first_failed(expect: Sequence[Expectation]) -> Any:
-    """What is said of a row, or null."""
+    """The first expectation that a row fails, as text, or null."""
     return sql.coalesce(
         *[
             sql.when(_fails(one), sql.lit(f"expectation {one.name} fails: {one.condition}"))
@@ -109,7 +113,7 @@ def first_failed(expect: Sequence[Expectation]) -> Any:
 
 
 def failures(expect: Sequence[Expectation]) -> list[Any]:
-    """Of the rows of a step: how many do not fulfil each."""
+    """For each expectation a count of the rows that fail it."""
     return [sql.count_if(_fails(one)).alias(f"{EXPECTED}{one.name}") for one in expect]
 
 

@@ -1,4 +1,4 @@
-"""Flows as Spark's frames. What Spark says is wrong is told with the line of the user's file."""
+"""Flows as Spark frames. Spark's errors are reported with the line of the user's file."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from moldau.core.pipelines.graph import (
 )
 from moldau.core.pipelines.graph_checks import order_of
 from moldau.pipelines.compile.expectations import judged, passed_on
-from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.pipelines.declare.source_locations import last_in
 from moldau.spark.runtime.spark_errors import short_text
 
@@ -21,8 +21,8 @@ _POSITION = re.compile(r"line (\d+),? pos (\d+)")
 
 
 def frames_of(session: Any, pipeline: Pipeline, sources: Mapping[str, Any]) -> dict[str, Any]:
-    """Of all flows that can be made of these sources, and the sources: with an `_error` where a row
-    is not as its flow expects. Raises PipelineError.
+    """The sources' frames and those of all flows that need no other sources. Rows that fail an
+    expectation of their flow have an `_error`. Raises PipelineError.
     """
     frames = dict(sources)
     problems: list[Problem] = []
@@ -45,25 +45,26 @@ def frame_of(session: Any, flow: Flow, frames: Mapping[str, Any]) -> Any:
             for name in flow.inputs:
                 frames[name].createOrReplaceTempView(name)
             return session.sql(flow.body.text)
-        made = flow.body(**{name: frames[name] for name in flow.inputs})
+        frame = flow.body(**{name: frames[name] for name in flow.inputs})
     except PipelineError:
         raise
     except Exception as error:  # noqa: BLE001 - Spark and users raise all sorts
-        raise told(error, flow) from None
-    if not hasattr(made, "sparkSession"):
-        raise wrong(flow.spot, f"'{flow.name}' returns {type(made).__name__}, not a DataFrame")
-    return made
+        raise flow_error(error, flow) from None
+    if not hasattr(frame, "sparkSession"):
+        returned = type(frame).__name__
+        raise pipeline_error(flow.spot, f"'{flow.name}' returns {returned}, not a DataFrame")
+    return frame
 
 
-def told(error: Exception, flow: Flow) -> PipelineError:
-    """In one line, with the best place that is known."""
+def flow_error(error: Exception, flow: Flow) -> PipelineError:
+    """An error of a flow in one line, with the best known place in the user's file."""
     text = short_text(error)
     if isinstance(flow.body, Sql):
         match = _POSITION.search(str(error))
         spot = flow.body.spot
         if match is not None:
             spot = flow.body.spot_of(int(match[1]), int(match[2]) + 1)
-        return wrong(spot, f"'{flow.name}': {text}")
+        return pipeline_error(spot, f"'{flow.name}': {text}")
     code = getattr(flow.body, "__code__", None)
     inside = None if code is None else last_in(code.co_filename, error)
-    return wrong(flow.spot if inside is None else inside, f"'{flow.name}': {text}")
+    return pipeline_error(flow.spot if inside is None else inside, f"'{flow.name}': {text}")

@@ -1,7 +1,6 @@
-"""Tables that rows are looked up in: a run reads each of them when it begins, and those with a
-`refresh` again, for all its queries. Flows of a pass are made anew of each batch, and see what was
-read last; a flow that remembers has one plan for the whole run, and sees what was there when it
-began.
+"""Lookup tables: a run reads each of them at its start, and those with a `refresh` again, for all
+its queries. Stateless flows are applied to each batch, and see the rows that were read last; a
+stateful flow has one plan for the whole run, and sees the rows of its start.
 """
 
 import logging
@@ -14,7 +13,7 @@ from typing import Any
 from moldau.connectors.postgres.source import FORMAT, options_of
 from moldau.connectors.tables.iceberg import opened_table
 from moldau.core.pipelines.graph import Lookup, Pipeline, PipelineError, Postgres, Table, TableKind
-from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.spark.runtime.spark_errors import cause_of
 
 _log = logging.getLogger(__name__)
@@ -22,22 +21,22 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class _Copy:
-    """Of a table's rows, in the driver: a batch does not see it being changed or deleted."""
+    """A copy of a table's rows in the driver, so that batches do not see changes of the table."""
 
     rows: Any
-    """Of Arrow."""
+    """An Arrow table."""
     schema: Any
-    """Of Spark."""
+    """Spark's schema."""
 
     def frame(self, session: Any) -> Any:
         return session.createDataFrame(self.rows, self.schema)
 
 
 class Lookups:
-    """Of one run, whose queries share what was read."""
+    """The lookups of one run, shared by its queries."""
 
     def __init__(self, session: Any, pipeline: Pipeline) -> None:
-        """Reads all of them. Raises PipelineError."""
+        """Reads all tables. Raises PipelineError."""
         self._session = session
         self._lookups = pipeline.lookups
         self._lock = threading.Lock()
@@ -45,14 +44,14 @@ class Lookups:
         self._copies = {name: _copy(session, name, one) for name, one in self._lookups.items()}
 
     def latest(self, names: Iterable[str]) -> dict[str, _Copy]:
-        """Read again where it is time for that."""
+        """The copies of these tables, read again if a refresh is due."""
         with self._lock:
             for name in names:
                 self._refresh(name, time.monotonic())
             return {name: self._copies[name] for name in names}
 
     def frames(self) -> dict[str, Any]:
-        """Of all, for the plans of the run's session."""
+        """Frames of all tables, for plans in the run's session."""
         return {name: copy.frame(self._session) for name, copy in self._copies.items()}
 
     def _refresh(self, name: str, now: float) -> None:
@@ -63,12 +62,12 @@ class Lookups:
         try:
             self._copies[name] = _copy(self._session, name, self._lookups[name])
         except PipelineError as error:
-            # It may be replaced just now, or its server restarted: no reason to end a run.
-            _log.warning("%s; what was read before stays in use until the next refresh", error)
+            # The table may be replaced just now, or its server restarted: the run continues.
+            _log.warning("%s; using the rows read before until the next refresh", error)
 
 
 class LookupFrames:
-    """Of one query: the lookups of its flows, in the session of its batches."""
+    """The lookups of one query's flows, in the session of its batches."""
 
     def __init__(self, lookups: Lookups, names: Iterable[str]) -> None:
         self._lookups = lookups
@@ -83,8 +82,8 @@ class LookupFrames:
 
 
 def shapes_of_lookups(session: Any, pipeline: Pipeline) -> dict[str, Any]:
-    """Their columns, for plans: a table whose schema is said needs not be there. Raises
-    PipelineError.
+    """Empty frames with the columns of all lookups, for plans. A table with a declared schema need
+    not exist. Raises PipelineError.
     """
     return {
         name: session.createDataFrame([], lookup.schema or _schema(session, name, lookup))
@@ -96,7 +95,7 @@ def _schema(session: Any, name: str, lookup: Lookup) -> Any:
     try:
         return _rows(session, lookup, only_columns=True).schema
     except Exception as error:  # noqa: BLE001 - Spark and tables raise all sorts
-        raise wrong(lookup.spot, f"'{name}': {cause_of(error)}") from None
+        raise pipeline_error(lookup.spot, f"'{name}': {cause_of(error)}") from None
 
 
 def _copy(session: Any, name: str, lookup: Lookup) -> _Copy:
@@ -105,12 +104,12 @@ def _copy(session: Any, name: str, lookup: Lookup) -> _Copy:
         rows = _rows(session, lookup)
         return _Copy(rows.toArrow(), rows.schema)
     except Exception as error:  # noqa: BLE001 - Spark and tables raise all sorts
-        raise wrong(lookup.spot, f"'{name}': {cause_of(error)}") from None
+        raise pipeline_error(lookup.spot, f"'{name}': {cause_of(error)}") from None
 
 
 def _rows(session: Any, lookup: Lookup, *, only_columns: bool = False) -> Any:
     if isinstance(lookup, Postgres):
-        # In the order of its key; all of it.
+        # The whole table, in the order of its key.
         reader = session.read.format(FORMAT)
         source = replace(lookup, by=lookup.key[0])
         reader = reader.options(**options_of(source))

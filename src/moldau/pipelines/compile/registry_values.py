@@ -1,5 +1,5 @@
-"""Values behind a schema id (Confluent's wire format) inside Spark's tasks: to JSON text and from
-rows. It is Python per value, some ten times slower than plain JSON.
+"""Converts values in Confluent's wire format inside Spark's tasks: to JSON text and from rows. It
+runs Python for each value, and is about ten times slower than plain JSON.
 """
 
 import base64
@@ -31,7 +31,7 @@ class RegistryFormat(NamedTuple):
 
 
 class ToJson:
-    """For a UDF: (JSON text, None) or (None, what is wrong)."""
+    """The function of a UDF: returns (JSON text, None) or (None, error)."""
 
     def __init__(self, form: RegistryFormat) -> None:
         self._form = form
@@ -47,8 +47,8 @@ class ToJson:
 
 
 class FromRow:
-    """For a UDF: a struct's bytes. A row that does not fit fails the task. `kind` is the struct's
-    type: only it tells moments from times of day.
+    """The function of a UDF: encodes a struct. A row that does not fit the schema fails the task.
+    `kind` is the struct's type, which distinguishes timestamps with and without a zone.
     """
 
     def __init__(self, form: RegistryFormat, topic: str, kind: DataType) -> None:
@@ -71,14 +71,14 @@ def message_class(name: str) -> type:
         found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise MoldauError(
-            f"message '{name}' is not there: {error}; write package.module_pb2:Message"
+            f"message '{name}' cannot be imported: {error}; write package.module_pb2:Message"
         ) from None
     assert isinstance(found, type)
     return found
 
 
 def _of_process(form: RegistryFormat, use: str, make: Callable[[RegistryFormat], Any]) -> Any:
-    """Spark uses its Python processes for many tasks."""
+    """The reader or writer that this process shares: Spark uses a process for many tasks."""
     key = (form, use)
     if key not in _kept:
         if len(_kept) >= _KEPT_MAX:
@@ -115,8 +115,8 @@ def _writer(form: RegistryFormat) -> Callable[[str, dict[str, Any]], bytes | Non
 
 
 def _with_zones(value: Any, kind: DataType) -> Any:
-    """Spark hands a moment to Python as the time that the machine's own clocks show, whatever the
-    session's zone is; elsewhere that would be another moment.
+    """Adds time zones. Spark passes timestamps to Python as local time of the machine, regardless
+    of the session's zone.
     """
     match kind:
         case _ if value is None:
@@ -137,7 +137,7 @@ def _with_zones(value: Any, kind: DataType) -> Any:
 
 
 def _plain(message: Any) -> Any:
-    """As dicts. The library's own way makes texts of large numbers."""
+    """The message as dicts. The library's own conversion would turn large numbers into text."""
     if message.DESCRIPTOR.full_name == _PROTOBUF_TIME:
         return message.ToDatetime(UTC)
     found: dict[str, Any] = {}

@@ -1,4 +1,6 @@
-"""Sources as Spark's frames: topics through the source `moldau`, folders through Spark's own."""
+"""Sources as Spark frames: topics, HTTP and PostgreSQL through our data sources, folders through
+Spark's own.
+"""
 
 import itertools
 import json
@@ -15,7 +17,7 @@ from moldau.connectors.postgres.source import (
     PostgresSource,
     first_position,
     options_of,
-    wanted_of,
+    table_read_of,
     with_bad_rows,
 )
 from moldau.core.connectors.postgres_sql import write_position
@@ -23,7 +25,7 @@ from moldau.core.pipelines.graph import Files, Http, OnError, Pipeline, Postgres
 from moldau.core.spark.offset_json import Offsets, nested, parse_numbers
 from moldau.core.spark.options import SourceOptions, source_options
 from moldau.pipelines.compile.values import CORRUPT, needed_columns, with_corrupt
-from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.spark.runtime.connection import connection_to
 from moldau.spark.runtime.spark_errors import short_text
 from moldau.spark.source.data_source import DefaultSource
@@ -53,7 +55,7 @@ def kafka_options(pipeline: Pipeline) -> dict[str, str]:
 
 
 def group_of(pipeline: Pipeline, query: str) -> str:
-    """Where a query's progress is shown."""
+    """The consumer group that shows a query's progress."""
     return f"moldau.pipeline.{pipeline.name}.{query}"
 
 
@@ -65,7 +67,7 @@ def topic_options(
     *,
     publishes: bool = True,
 ) -> dict[str, str]:
-    """As StreamTerms tells."""
+    """Options of the data source `moldau`; the arguments are those of StreamTerms."""
     options = kafka_options(pipeline) | {"kafka.group.id": group, "subscribe": source.name}
     if start is not None:
         options["startingOffsets"] = start
@@ -90,15 +92,15 @@ class StreamTerms(NamedTuple):
 
     group: str
     start: str | None = None
-    """Offsets as JSON, which come before what the source says."""
+    """Offsets as JSON, which override the source's start."""
     keep: str = ""
-    """A folder for answers of an address."""
+    """A folder for answers of an HTTP address."""
     publishes: bool = True
-    """Nobody else writes down in the group where the query is."""
+    """Commit the position to the group; False if the sink does that."""
 
 
 def stream_of(session: Any, pipeline: Pipeline, name: str, terms: StreamTerms) -> Any:
-    """Records of a topic, rows of files and tables, or answers of an address."""
+    """The records or rows of a source, as a stream."""
     source = pipeline.sources[name]
     reader = session.readStream
     if isinstance(source, Files):
@@ -115,9 +117,9 @@ def stream_of(session: Any, pipeline: Pipeline, name: str, terms: StreamTerms) -
 
 
 def _register_for_one_stream(session: Any, kind: type[DataSource]) -> str:
-    """Gives its name. A stream that starts writes to the environment variables of its data source,
-    which all streams of that name share, and Spark does not lock them: two that start together can
-    break them, and fail with "Task not serializable". So each stream gets a name of its own.
+    """Registers the data source under a new name, and returns that. A stream that starts writes to
+    the environment variables of its data source, which all streams of that name share without a
+    lock: two that start together can fail with "Task not serializable".
     """
     name = f"{kind.name()}_{next(_STREAM_NUMBERS)}"
     session.dataSource.register(type(kind.__name__, (kind,), {"name": classmethod(lambda _: name)}))
@@ -125,7 +127,7 @@ def _register_for_one_stream(session: Any, kind: type[DataSource]) -> str:
 
 
 def batch_of(session: Any, pipeline: Pipeline, name: str, *, options: Mapping[str, str]) -> Any:
-    """All that is there now; `options` say from where to where."""
+    """The existing records of a source, as a batch; `options` limit the range of a topic."""
     source = pipeline.sources[name]
     if isinstance(source, Files):
         return _files(session.read, name, source)
@@ -150,13 +152,13 @@ def _files(reader: Any, name: str, source: Files) -> Any:
     try:
         return reader.format(source.format).options(**dict(source.options)).load(source.path)
     except Exception as error:  # noqa: BLE001 - Spark raises all sorts
-        raise wrong(source.spot, f"'{name}': {short_text(error)}") from None
+        raise pipeline_error(source.spot, f"'{name}': {short_text(error)}") from None
 
 
 def http_options(source: Http, keep: str = "") -> dict[str, str]:
-    """Raises PipelineError where a variable of the environment is meant that is not there."""
+    """Options of the HTTP source. Raises PipelineError if an environment variable is not set."""
 
-    def told(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    def resolved(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
         return {name: _with_environment(value, source) for name, value in pairs}
 
     options = {
@@ -164,8 +166,8 @@ def http_options(source: Http, keep: str = "") -> dict[str, str]:
         "everyMs": str(source.every_ms),
         "timeoutMs": str(source.timeout_ms),
         "attempts": str(source.attempts),
-        "headers": json.dumps(told(source.headers)),
-        "params": json.dumps(told(source.params)),
+        "headers": json.dumps(resolved(source.headers)),
+        "params": json.dumps(resolved(source.params)),
         "lines": str(source.is_lines).lower(),
         "skipFirstLine": dict(source.format.options).get("header", "false"),
         "keep": keep,
@@ -176,7 +178,7 @@ def http_options(source: Http, keep: str = "") -> dict[str, str]:
         cursor = source.cursor
         sides = {"Param": cursor.param, "Last": cursor.last, "Next": cursor.next}
         sides["Start"] = cursor.start
-        options |= {f"cursor{side}": one for side, one in sides.items() if one is not None}
+        options |= {f"cursor{side}": name for side, name in sides.items() if name is not None}
     return options
 
 
@@ -185,15 +187,17 @@ def _with_environment(text: str, source: Http) -> str:
         try:
             return os.environ[match[1]]
         except KeyError:
-            raise wrong(source.spot, f"the environment has no {match[1]}") from None
+            raise pipeline_error(
+                source.spot, f"environment variable {match[1]} is not set"
+            ) from None
 
     return re.sub(r"\$\{(\w+)\}", value_of, text)
 
 
 def _table(reader: Any, source: Postgres, start: str | None) -> Any:
     if source.schema is not None:
-        is_told = source.on_error is not OnError.FAIL
-        reader = reader.schema(with_bad_rows(source.schema) if is_told else source.schema)
+        is_reported = source.on_error is not OnError.FAIL
+        reader = reader.schema(with_bad_rows(source.schema) if is_reported else source.schema)
     return reader.options(**options_of(source, start)).load()
 
 
@@ -201,16 +205,16 @@ def _schema(source: Topic) -> str:
     return ", ".join(f"{name} {_KINDS[name]}" for name in needed_columns(source))
 
 
-def begins_at_group(source: Source) -> bool:
-    """Which every query has of its own."""
+def starts_at_group(source: Source) -> bool:
+    """Whether each query starts at the offsets of its own group."""
     return isinstance(source, Topic) and source.start == "group"
 
 
 def first_offsets(pipeline: Pipeline, name: str, group: str) -> str | None:
-    """Where a query begins, as numbers: one that begins twice begins at the same place."""
+    """The start of a query as offsets, so that a second start uses the same ones."""
     source = pipeline.sources[name]
     if isinstance(source, Postgres):
-        return json.dumps(write_position(first_position(wanted_of(options_of(source)), 0.0)))
+        return json.dumps(write_position(first_position(table_read_of(options_of(source)), 0.0)))
     if not isinstance(source, Topic):
         return None
     options = source_options(topic_options(pipeline, source, group), is_stream=True)
@@ -218,8 +222,8 @@ def first_offsets(pipeline: Pipeline, name: str, group: str) -> str | None:
 
 
 def with_new_partitions(pipeline: Pipeline, name: str, start: str) -> str:
-    """As it was written down; partitions that the topic has got since are read from their
-    beginning, and those that it lost are left out.
+    """The recorded start, with partitions that the topic has got since, from their beginning, and
+    without those that it has lost.
     """
     source = pipeline.sources[name]
     if not isinstance(source, Topic):
@@ -230,7 +234,7 @@ def with_new_partitions(pipeline: Pipeline, name: str, start: str) -> str:
 
 
 def _looked_up(options: SourceOptions, group: str, known: Offsets) -> Offsets:
-    """Of all partitions that there are; those in `known` are not asked about."""
+    """The offsets of all existing partitions; those in `known` are not requested."""
     connection = connection_to(options.settings)
 
     async def found() -> Offsets:

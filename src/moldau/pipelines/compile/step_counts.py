@@ -1,6 +1,4 @@
-"""What is counted of a batch while its rows are written: dead letters of steps, and rows that are
-not as steps expect.
-"""
+"""Counts while a batch is written: dead letters of steps, and rows that fail their expectations."""
 
 from typing import Any
 
@@ -12,28 +10,28 @@ from moldau.core.pipelines.query_progress import EXPECTED, StepCounts
 from moldau.pipelines.compile.expectations import failures
 
 
-class Watcher:
-    """Of one batch."""
+class StepCounter:
+    """Counts the rows of one batch."""
 
     def __init__(self) -> None:
         self._letters: list[Observation] = []
         self._expectations: dict[str, Observation] = {}
 
-    def watched(self, flow: Flow, rows: Any) -> Any:
-        found = self._expectations[flow.name] = Observation()
-        return rows.observe(found, *failures(flow.expect))
+    def counted(self, flow: Flow, rows: Any) -> Any:
+        observation = self._expectations[flow.name] = Observation()
+        return rows.observe(observation, *failures(flow.expect))
 
     def counted_letters(self, rows: Any) -> Any:
-        found = Observation()
-        self._letters.append(found)
-        return rows.observe(found, sql.count(sql.lit(1)).alias("rows"))
+        observation = Observation()
+        self._letters.append(observation)
+        return rows.observe(observation, sql.count(sql.lit(1)).alias("rows"))
 
     def counts(self) -> StepCounts:
-        """When everything is written."""
-        letters = sum(int(one.get["rows"]) for one in self._letters)
+        """The counts, once all frames are written."""
+        letters = sum(int(observation.get["rows"]) for observation in self._letters)
         expectations = {
             f"{flow}.{name.removeprefix(EXPECTED)}": int(count or 0)
-            for flow, one in self._expectations.items()
-            for name, count in one.get.items()
+            for flow, observation in self._expectations.items()
+            for name, count in observation.get.items()
         }
         return StepCounts(letters, expectations)

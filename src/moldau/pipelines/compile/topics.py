@@ -1,4 +1,4 @@
-"""Topics that a pipeline writes are made if they are not there; those that it reads must be."""
+"""Creates the missing topics that a pipeline writes. Topics that it reads must exist."""
 
 from moldau import Admin
 from moldau.admin import ConfigResource, ConfigResourceType, NewTopic
@@ -10,7 +10,9 @@ from moldau.protocol.errors import KafkaError, MoldauError
 
 
 def ensure_topics(pipeline: Pipeline) -> list[str]:
-    """Gives what is there and is not as the file says. Raises MoldauError."""
+    """Creates missing topics. Returns the differences between existing topics and the file. Raises
+    MoldauError.
+    """
     wanted, read = written_topics(pipeline), _read_topics(pipeline)
     if not wanted and not read:
         return []
@@ -22,16 +24,18 @@ def ensure_topics(pipeline: Pipeline) -> list[str]:
             raise MoldauError(f"{error}; the address is from {pipeline.brokers_from}") from None
         for name, source in read.items():
             if name not in there and name not in wanted:
-                raise MoldauError(f"{source.spot}: there is no topic '{name}' to read")
+                raise MoldauError(f"{source.spot}: topic '{name}' does not exist; create it first")
         new = [topic for name, topic in wanted.items() if name not in there]
         for name, made in (admin.create_topics(new) if new else {}).items():
             if isinstance(made, KafkaError):
-                raise MoldauError(f"{_spots(pipeline)[name]}: topic {name} cannot be made: {made}")
+                raise MoldauError(
+                    f"{_spots(pipeline)[name]}: topic {name} cannot be created: {made}"
+                )
         return _differences(admin, [one for name, one in wanted.items() if name in there])
 
 
 def _differences(admin: Admin, wanted: list[NewTopic]) -> list[str]:
-    """A topic that is there stays as it is: who changes it knows what else reads it."""
+    """Existing topics are not changed, because others may use them."""
     said = [
         one for one in wanted if one.partitions > 0 or one.replication_factor > 0 or one.configs
     ]

@@ -1,5 +1,5 @@
-"""Between records and columns: how values of each format are read, told bad ones apart, and
-written.
+"""Converts between records and columns: reads values of each format, separates bad records, and
+writes values.
 """
 
 import re
@@ -29,7 +29,7 @@ from moldau.pipelines.compile.expectations import (
     with_expectations,
 )
 from moldau.pipelines.compile.registry_values import FromRow, RegistryFormat, ToJson
-from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.pipelines.declare.sources import EVENT_COLUMNS
 from moldau.spark.runtime.exact_times import EXACT_TIMES
 
@@ -39,7 +39,7 @@ ERROR = "__moldau_error"
 ROW = "__moldau_row"
 HEADERS = "_headers"
 _OWN = (DELETED, STEP_ERROR, HEADERS)
-# Bad records are sent on as they were, with where they come from.
+# Dead letters keep the record unchanged, with headers that say where it comes from.
 _RECORD = ("key", "value", "headers")
 _TOPIC_ORIGIN = ("topic", "partition", "offset")
 _FILE_ORIGIN = ("file",)
@@ -51,7 +51,7 @@ OUT_COLUMNS = ("topic", "key", "value", "headers")
 
 
 def needed_columns(source: Topic) -> tuple[str, ...]:
-    """Of the record; others are not even read."""
+    """The columns of a record that are needed; others are not even read."""
     wanted = {"value", *record_columns(source)}
     if source.on_error is OnError.DEAD_LETTER:
         wanted |= {*_RECORD, *_TOPIC_ORIGIN}
@@ -62,13 +62,13 @@ def needed_columns(source: Topic) -> tuple[str, ...]:
 
 
 def record_columns(source: Topic) -> tuple[str, ...]:
-    """Of those that were asked for, the ones that every record has."""
+    """Those of the requested columns that every record has."""
     return tuple(name for name in source.columns if name not in EVENT_COLUMNS)
 
 
 def read_values(records: Any, source: Source, name: str) -> Any:
-    """Each record as ROW, or with an ERROR; and, for dead letters, as it was. Spark lets a source
-    in Python say nothing about bytes, so a stream counts them on the way.
+    """Each record as ROW, or with an ERROR; for dead letters also unchanged. A stream counts bytes
+    here, because Spark has no metric for them in a Python source.
     """
     prepared, row, can_fail = _source_rows(records, source)
     if source.expect:
@@ -79,12 +79,12 @@ def read_values(records: Any, source: Source, name: str) -> Any:
     if source.on_error is OnError.FAIL and can_fail:
         complaint = sql.raise_error(_complaint(source))
         row = sql.when(sql.col(ERROR).isNull(), row).otherwise(complaint)
-        # Their places, for what flows fail at.
+        # Offsets, to report the record at which a flow fails.
         places = [sql.col(one) for one in _origin(source) if one in prepared.columns]
         return prepared.select(row.alias(ROW), sql.lit(None).cast("string").alias(ERROR), *places)
     if source.on_error is OnError.DEAD_LETTER:
         if source.expect and isinstance(source, Files | Postgres):
-            # There is no record; the row is told as JSON, as behind a step.
+            # There is no record: the dead letter is the row as JSON, as after a step.
             as_json = sql.to_json(row, EXACT_TIMES).cast("binary")
             prepared = prepared.withColumn("value", sql.coalesce("value", as_json))
         kept = [sql.col(one) for one in (*_RECORD, *_origin(source))]
@@ -93,7 +93,7 @@ def read_values(records: Any, source: Source, name: str) -> Any:
 
 
 def _source_rows(records: Any, source: Source) -> tuple[Any, Any, bool]:
-    """Records with ERROR, what ROW is made of them, and whether any can be bad."""
+    """Records with ERROR, the column ROW, and whether a record can be bad."""
     match source:
         case Topic():
             return _topic_rows(records, source)
@@ -108,8 +108,7 @@ def _source_rows(records: Any, source: Source) -> tuple[Any, Any, bool]:
 def _topic_rows(records: Any, source: Topic) -> tuple[Any, Any, bool]:
     is_event = source.format.kind is FormatKind.DEBEZIUM
     if is_event or "key" not in source.columns:
-        # Tombstones have no columns; only their key means something. Behind a deletion they are
-        # for compaction alone.
+        # Tombstones have no columns, only a key. After a deletion event they only serve compaction.
         records = records.where("value IS NOT NULL")
     parsed, error = _parsed(source.format)
     record = [sql.col(name).alias(f"_{name}") for name in record_columns(source)]
@@ -117,8 +116,8 @@ def _topic_rows(records: Any, source: Topic) -> tuple[Any, Any, bool]:
         ERROR, error if error is not None else sql.lit(None).cast("string")
     )
     if is_event:
-        asked = tuple(name for name in source.columns if name in EVENT_COLUMNS)
-        columns = event_columns(_PARSED, _column_names(source.format), asked)
+        event_fields = tuple(name for name in source.columns if name in EVENT_COLUMNS)
+        columns = event_columns(_PARSED, _column_names(source.format), event_fields)
     else:
         columns = _parsed_columns(source.format)
     return prepared, sql.struct(*columns, *record), error is not None
@@ -126,7 +125,7 @@ def _topic_rows(records: Any, source: Topic) -> tuple[Any, Any, bool]:
 
 def _http_rows(records: Any, source: Http) -> tuple[Any, Any, bool]:
     parsed, error = _parsed(source.format)
-    # An answer that has no rows to be read is told as a row.
+    # An answer without readable rows is reported as a bad row.
     prepared = records.withColumn(_PARSED, parsed).withColumn(
         ERROR, sql.col("error") if error is None else sql.coalesce("error", error)
     )
@@ -139,10 +138,10 @@ def _file_rows(records: Any, source: Files) -> tuple[Any, Any, bool]:
     error, value = sql.lit(None).cast("string"), sql.lit(None)
     if can_fail:
         value = sql.col(CORRUPT)
-        # Always true, and it needs all columns: Spark looks for mistakes only in those.
+        # Always true, and it needs all columns: Spark detects errors only in columns that are used.
         is_all_read = sql.hash(*columns) >= sql.lit(_LEAST_INT)
-        told = f"the line is no {source.format} of the columns {source.schema}"
-        error = sql.when(value.isNotNull() & is_all_read, sql.lit(told))
+        text = f"the line is not {source.format} of the columns {source.schema}"
+        error = sql.when(value.isNotNull() & is_all_read, sql.lit(text))
     prepared = records.select(
         sql.struct(*columns).alias(_PARSED),
         sql.col("_metadata.file_path").alias("file"),
@@ -153,7 +152,7 @@ def _file_rows(records: Any, source: Files) -> tuple[Any, Any, bool]:
 
 
 def _table_rows(records: Any, source: Postgres) -> tuple[Any, Any, bool]:
-    """Where nobody wants to hear of bad rows, they fail in the source."""
+    """Without columns for bad rows, the source itself fails on them."""
     value = error = sql.lit(None)
     if BAD_ROW in records.columns:
         value, error = sql.col(BAD_ROW), sql.col(BAD_REASON)
@@ -193,10 +192,10 @@ def _counts(source: Source, columns: list[str]) -> list[Any]:
     bad = sql.count(sql.col(ERROR)).alias("bad")
     failed = [
         sql.count_if(sql.col(name)).alias(name)
-        for name in (f"{EXPECTED}{one.name}" for one in source.expect)
+        for name in (f"{EXPECTED}{expectation.name}" for expectation in source.expect)
     ]
     if isinstance(source, Files | Postgres):
-        # They are columns before they come here.
+        # Their rows arrive as columns, without bytes.
         return [bad, *failed]
     size = sql.lit(0)
     for one in ("key", "value"):
@@ -210,10 +209,10 @@ def good_rows(prepared: Any) -> Any:
 
 
 def dead_letters(prepared: Any, pipeline: Pipeline, name: str) -> Any:
-    """As rows to write: the record as it was, and headers that say what was wrong with it."""
+    """Dead letters to write: the unchanged record, with headers that describe the error."""
     source = pipeline.sources[name]
-    told = {
-        **{one: sql.col(one).cast("string") for one in _origin(source)},
+    reasons = {
+        **{name: sql.col(name).cast("string") for name in _origin(source)},
         "error": sql.col(ERROR),
         "pipeline": sql.lit(pipeline.name),
         "step": sql.lit(name),
@@ -223,22 +222,22 @@ def dead_letters(prepared: Any, pipeline: Pipeline, name: str) -> Any:
         sql.lit(source.dead_letter).alias("topic"),
         sql.col("key").cast("binary").alias("key"),
         sql.col("value").cast("binary").alias("value"),
-        sql.concat(own, _headers(told)).alias("headers"),
+        sql.concat(own, _headers(reasons)).alias("headers"),
     )
 
 
 def written_rows(rows: Any, flow: Flow) -> Any:
-    """What a flow writes to a topic, in OUT_COLUMNS. Raises PipelineError."""
+    """The rows that a flow writes to a topic, in OUT_COLUMNS. Raises PipelineError."""
     assert isinstance(flow.into, Topic)
     return _encoded(well_made(rows, flow), flow, flow.into)
 
 
 def step_letters(rows: Any, flow: Flow, dead_letter: str | None, pipeline: Pipeline) -> Any:
-    """Of the rows that the step calls bad. The record is not known any more behind a step: the row
-    is told as JSON.
+    """Dead letters for rows that a step marks as bad. After a step the record is unknown, so the
+    letter holds the row as JSON.
     """
     names = [name for name in rows.columns if name not in _OWN]
-    told = {
+    reasons = {
         "error": sql.col(STEP_ERROR),
         "pipeline": sql.lit(pipeline.name),
         "step": sql.lit(flow.name),
@@ -247,7 +246,7 @@ def step_letters(rows: Any, flow: Flow, dead_letter: str | None, pipeline: Pipel
         sql.lit(dead_letter).alias("topic"),
         sql.lit(None).cast("binary").alias("key"),
         sql.to_json(_struct(names), EXACT_TIMES).cast("binary").alias("value"),
-        _headers(told).alias("headers"),
+        _headers(reasons).alias("headers"),
     )
 
 
@@ -271,7 +270,7 @@ def _key(names: tuple[str, ...]) -> Any:
         case ():
             return sql.lit(None)
         case (name,):
-            # Bytes stay as they are; everything else is text.
+            # Bytes stay unchanged; everything else becomes text.
             return sql.col(f"`{name}`").cast("string")
         case _:
             return sql.to_json(_struct(names), EXACT_TIMES)
@@ -294,19 +293,19 @@ def _value(rows: Any, flow: Flow, into: Topic, names: list[str]) -> Any:
             return sql.col("value")
         case _:
             if not options["written"]:
-                raise wrong(
+                raise pipeline_error(
                     into.spot, f"'{flow.name}': writing {form.kind} needs the schema to write with"
                 )
             kind = rows.select(*[f"`{name}`" for name in names]).schema
             write = FromRow(_registry_format(form), into.name, kind)
-            # Spark reads type hints as wishes; a lambda has none. Through Arrow it would not tell
-            # the two hours apart that are called the same when clocks are set back.
+            # A lambda, because Spark interprets type hints. Arrow could not distinguish the two
+            # equal hours when clocks are set back.
             as_bytes = sql.udf(lambda row: write(row), "binary", useArrow=False)  # noqa: PLW0108
             return as_bytes(_struct(names))
 
 
 def _parsed(form: Format) -> tuple[Any, Any]:
-    """A struct of the columns, and what is wrong (None: nothing can be)."""
+    """A struct of the columns, and the error (None if there can be none)."""
     value = sql.col("value")
     options = dict(form.options)
     permissive = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
@@ -334,7 +333,7 @@ def _parsed(form: Format) -> tuple[Any, Any]:
 
 def _registry_parsed(form: Format) -> tuple[Any, Any]:
     read = ToJson(_registry_format(form))
-    # Spark reads type hints as wishes; a lambda has none.
+    # A lambda, because Spark interprets type hints.
     as_json = sql.udf(lambda content: read(content), "json string, error string")  # noqa: PLW0108
     decoded = as_json(sql.col("value"))
     permissive = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
@@ -344,8 +343,8 @@ def _registry_parsed(form: Format) -> tuple[Any, Any]:
 
 def _error_of(value: Any, form: Format) -> Any:
     is_bad = sql.col(_PARSED).isNull() | sql.col(f"{_PARSED}.{CORRUPT}").isNotNull()
-    told = f"the value is no {form.kind} of the columns {form.schema}"
-    return sql.when(value.isNotNull() & is_bad, sql.lit(told))
+    text = f"the value is not {form.kind} of the columns {form.schema}"
+    return sql.when(value.isNotNull() & is_bad, sql.lit(text))
 
 
 def with_corrupt(schema: str | None) -> str:
@@ -381,11 +380,11 @@ def _place_words(source: Source) -> str:
             return "table {table}, '{value}'"
 
 
-def _headers(told: dict[str, Any]) -> Any:
+def _headers(reasons: dict[str, Any]) -> Any:
     return sql.array(
         *[
             sql.struct(sql.lit(f"__dlq.{name}").alias("key"), value.cast("binary").alias("value"))
-            for name, value in told.items()
+            for name, value in reasons.items()
         ]
     ).cast(_HEADER_ARRAY)
 

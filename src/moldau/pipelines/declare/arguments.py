@@ -1,4 +1,4 @@
-"""Values that users write, in Python and in YAML alike: words, times, formats."""
+"""Validates arguments, of Python and YAML alike: words, times, formats."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ Expected: TypeAlias = Mapping[str, str] | Sequence[Expectation] | None
 """Conditions in Spark SQL by name."""
 
 
-def wrong(spot: Spot, text: str) -> PipelineError:
+def pipeline_error(spot: Spot, text: str) -> PipelineError:
     return PipelineError(Problem(spot, text))
 
 
@@ -32,7 +32,9 @@ def word_of(kind: type[Word], value: object, what: str, spot: Spot) -> Word:
     words = [one.value for one in kind]
     if value not in words:
         hint = suggestion(str(value), words)
-        raise wrong(spot, f"{what} is {', '.join(words[:-1])} or {words[-1]}, not '{value}'{hint}")
+        raise pipeline_error(
+            spot, f"{what} is {', '.join(words[:-1])} or {words[-1]}, not '{value}'{hint}"
+        )
     return kind(value)
 
 
@@ -45,12 +47,12 @@ def on_error_of(word: str | None, dead_letter: str | None, spot: Spot) -> OnErro
 
 def whole_of(given: object, what: str, spot: Spot) -> int:
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise wrong(spot, f"{what} is a whole number from 1, not {given!r}")
+        raise pipeline_error(spot, f"{what} is a whole number from 1, not {given!r}")
     return given
 
 
 def check_whole(spot: Spot, **given: object) -> None:
-    """Those that are said."""
+    """Checks the arguments that are not None."""
     for name, value in given.items():
         if value is not None:
             whole_of(value, name, spot)
@@ -59,11 +61,11 @@ def check_whole(spot: Spot, **given: object) -> None:
 def format_of(given: Format | str, schema: str | None, spot: Spot) -> Format:
     if isinstance(given, Format):
         if schema is not None:
-            raise wrong(spot, "the schema belongs into the format: mp.json('id BIGINT')")
+            raise pipeline_error(spot, "put the schema into the format: mp.json('id BIGINT')")
         return given
     kind = word_of(FormatKind, given, "format", spot)
     if kind in {FormatKind.AVRO, FormatKind.PROTOBUF, FormatKind.JSON_SCHEMA}:
-        raise wrong(spot, f"{kind} needs a registry")
+        raise pipeline_error(spot, f"{kind} needs a registry")
     return Format(kind, schema)
 
 
@@ -80,7 +82,7 @@ def start_of(given: str | int | datetime, spot: Spot) -> str:
         return start_of(datetime.fromisoformat(given), spot)
     except (ValueError, TypeError):
         hint = suggestion(str(given), _STARTS)
-        raise wrong(
+        raise pipeline_error(
             spot, f"start is latest, earliest, group or a time, not '{given}'{hint}"
         ) from None
 
@@ -93,7 +95,7 @@ def trigger_of(given: str | None, spot: Spot) -> Trigger:
     try:
         return Trigger(every_ms=duration_ms(given))
     except OptionError as error:
-        raise wrong(spot, f"trigger {error}, or available_now") from None
+        raise pipeline_error(spot, f"trigger {error}, or available_now") from None
 
 
 def refresh_of(given: str, spot: Spot) -> int | None:
@@ -103,11 +105,11 @@ def refresh_of(given: str, spot: Spot) -> int | None:
     try:
         return duration_ms(given)
     except OptionError as error:
-        raise wrong(spot, f"refresh {error}, or start") from None
+        raise pipeline_error(spot, f"refresh {error}, or start") from None
 
 
 def settings_of(given: Mapping[str, object] | None) -> tuple[tuple[str, str], ...]:
-    """As Kafka writes values: true, not True."""
+    """Values as Kafka writes them: true, not True."""
     return tuple(
         (name, str(value).lower() if isinstance(value, bool) else str(value))
         for name, value in (given or {}).items()
@@ -117,12 +119,12 @@ def settings_of(given: Mapping[str, object] | None) -> tuple[tuple[str, str], ..
 def expectations_of(
     given: Mapping[str, str] | Sequence[Expectation] | None, spot: Spot
 ) -> tuple[Expectation, ...]:
-    """`{name: condition}`, or as YAML gives them, each with its place."""
+    """Expectations from `{name: condition}`, or from YAML, where each has its place already."""
     if not isinstance(given, Mapping):
         return tuple(given or ())
     for name, condition in given.items():
         if not str(condition).strip():
-            raise wrong(spot, f"expectation {name} has no condition")
+            raise pipeline_error(spot, f"expectation {name} has no condition")
     return tuple(Expectation(name, str(condition), spot) for name, condition in given.items())
 
 
@@ -131,5 +133,5 @@ def duration_ms(given: str) -> int:
     number = str(given).rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = str(given)[len(number) :].strip()
     if not number.isdecimal() or unit not in _UNITS_MS:
-        raise OptionError(f"'{given}' is no duration; write 500ms, 10s, 5m or 2h")
+        raise OptionError(f"'{given}' is not a duration; write 500ms, 10s, 5m or 2h")
     return int(number) * _UNITS_MS[unit]

@@ -1,5 +1,5 @@
-"""Calls in users' files: arguments that do not exist, or are of the wrong type, are reported as in
-YAML, with the line of the call.
+"""Checks calls in users' files: unknown arguments, or arguments of the wrong type, are reported as
+in YAML, with the line of the call.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,14 +10,14 @@ from typing import Any, ParamSpec, TypeVar, Union, cast, get_args, get_origin, g
 
 from moldau.core.pipelines.graph import PipelineError
 from moldau.core.spark.errors import suggestion
-from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.pipelines.declare.source_locations import caller
 
 _OURS = "spot"
-"""Where YAML says its place; no word of users."""
+"""The parameter in which YAML passes its place; not shown to users."""
 _SHOWN_CHARS_MAX = 60
 _NAMES: dict[Any, str] = {Mapping: "a mapping", Sequence: "a list", Callable: "a function"}
-# What a function that is given something of another type may run into.
+# Errors that a function may raise if an argument has the wrong type.
 _CONFUSED = (AttributeError, KeyError, TypeError, ValueError)
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
@@ -37,7 +37,7 @@ def checked(function: Callable[Given, Made]) -> Callable[Given, Made]:
             made = function(*given, **named)
         except _CONFUSED as error:
             raise (_mistyped(function, bound.arguments) or error) from None
-        # Afterwards: where the function has words of its own, they say more.
+        # Afterwards, because the function's own errors say more.
         mistyped = _mistyped(function, bound.arguments)
         if mistyped is not None:
             raise mistyped
@@ -55,17 +55,17 @@ def _misused(
         if word not in known:
             words = [one for one in known if one != _OURS]
             hint = suggestion(word, words) or f"; there are {', '.join(words)}"
-            return wrong(caller(), f"mp.{name} has no '{word}'{hint}")
+            return pipeline_error(caller(), f"mp.{name} has no '{word}'{hint}")
     takes_none = all(one.kind is Parameter.KEYWORD_ONLY for one in known.values())
     if takes_none and len(given) == 1 and callable(given[0]):
-        return wrong(caller(), f"write @mp.{name}(), with parentheses")
-    return wrong(caller(), f"mp.{name}: {said}")
+        return pipeline_error(caller(), f"write @mp.{name}(), with parentheses")
+    return pipeline_error(caller(), f"mp.{name}: {said}")
 
 
 def _mistyped(function: Callable[..., Any], given: Mapping[str, object]) -> PipelineError | None:
     name = getattr(function, "__name__", "")
     types = get_type_hints(function)
-    # What `**options` gathers is checked one by one.
+    # Arguments in `**options` are checked one by one.
     gathered = {
         word
         for word, one in signature(function).parameters.items()
@@ -81,7 +81,9 @@ def _mistyped(function: Callable[..., Any], given: Mapping[str, object]) -> Pipe
             shown = repr(value)
             if len(shown) > _SHOWN_CHARS_MAX:
                 shown = f"{shown[:_SHOWN_CHARS_MAX]}…"
-            return wrong(caller(), f"mp.{name}: {word} is {_described(types[word])}, not {shown}")
+            return pipeline_error(
+                caller(), f"mp.{name}: {word} is {_described(types[word])}, not {shown}"
+            )
     return None
 
 

@@ -1,4 +1,4 @@
-"""What a file declares, before it is a pipeline: files can be mixed."""
+"""The declarations of files, collected before they become a pipeline: YAML may include Python."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from moldau.core.pipelines.graph import (
     Sql,
     Table,
 )
-from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.pipelines.declare.flows import Settings
 
 
@@ -30,13 +30,13 @@ class Parts:
         """Raises PipelineError where both have something of the same name."""
         for name, flow in other.flows.items():
             if name in self.flows:
-                raise wrong(flow.spot, f"'{name}' is in {self.flows[name].spot} too")
+                raise pipeline_error(flow.spot, f"'{name}' is in {self.flows[name].spot} too")
         for name, source in other.sources.items():
             if self.sources.get(name, source) != source:
-                raise wrong(source.spot, f"'{name}' is in {self.sources[name].spot} too")
+                raise pipeline_error(source.spot, f"'{name}' is in {self.sources[name].spot} too")
         for name, lookup in other.lookups.items():
             if self.lookups.get(name, lookup) != lookup:
-                raise wrong(lookup.spot, f"'{name}' is in {self.lookups[name].spot} too")
+                raise pipeline_error(lookup.spot, f"'{name}' is in {self.lookups[name].spot} too")
         self.lookups |= other.lookups
         self.flows |= other.flows
         self.sources |= other.sources
@@ -56,13 +56,13 @@ class Parts:
         return Pipeline(
             name=settings.name or path.stem,
             spot=settings.spot,
-            # A topic that nobody reads may be there to be written.
+            # A topic that no flow reads may be a target.
             sources={
                 name: _below(source, folder)
                 for name, source in self.sources.items()
                 if name in used | given
             },
-            # Or to be written only, too.
+            # So may a table.
             lookups={
                 name: _table_below(lookup, folder)
                 for name, lookup in self.lookups.items()
@@ -80,7 +80,7 @@ class Parts:
 
 
 def _with_known_inputs(flow: Flow, known: set[str]) -> Flow:
-    """SQL may read tables of the session too, and names of its own: Spark knows those."""
+    """SQL may also read tables of the session and its own names, which are no inputs."""
     if not isinstance(flow.body, Sql):
         return flow
     inputs = tuple(name for name in flow.inputs if name in known and name != flow.name)
@@ -88,7 +88,7 @@ def _with_known_inputs(flow: Flow, known: set[str]) -> Flow:
 
 
 def is_folder(table: Table) -> bool:
-    """And not an address, or a name in a catalog."""
+    """Whether the table is a folder, and not a URL or a name in a catalog."""
     return "://" not in table.path and table.catalog is None
 
 
@@ -105,7 +105,7 @@ def _table_below(table: Lookup, folder: Path) -> Lookup:
 
 
 def _below(source: Source, folder: Path) -> Source:
-    """Paths begin where the file is."""
+    """Paths are relative to the pipeline's file."""
     if isinstance(source, Files) and "://" not in source.path:
         return replace(source, path=str(folder / source.path))
     return source

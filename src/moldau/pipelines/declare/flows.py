@@ -27,9 +27,9 @@ from moldau.frozen import frozen
 from moldau.pipelines.declare.arguments import (
     Expected,
     expectations_of,
+    pipeline_error,
     trigger_of,
     word_of,
-    wrong,
 )
 from moldau.pipelines.declare.calls import checked
 from moldau.pipelines.declare.formats import pairs_of
@@ -128,7 +128,7 @@ def reaction_of(word: str | None, expected: tuple[Expectation, ...], spot: Spot)
 def _target_of(into: object, spot: Spot) -> Target | None:
     if into is None or isinstance(into, Topic | Table | Postgres):
         return into
-    raise wrong(spot, f"into is mp.topic(…), mp.table(…) or mp.postgres(…), not {into!r}")
+    raise pipeline_error(spot, f"into is mp.topic(…), mp.table(…) or mp.postgres(…), not {into!r}")
 
 
 @checked

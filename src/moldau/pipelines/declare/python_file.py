@@ -1,4 +1,4 @@
-"""A pipeline written in Python: the file is run, and what it declares is found by its variables."""
+"""Reads a pipeline in Python: executes the file, and finds declarations in its variables."""
 
 import re
 import sys
@@ -18,7 +18,7 @@ from moldau.core.pipelines.graph import (
     Table,
     Topic,
 )
-from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.pipelines.declare.declarations import Parts
 from moldau.pipelines.declare.flows import FLOW_MARK, Settings, SqlFlow
 from moldau.pipelines.declare.source_locations import last_in, last_of_users
@@ -33,7 +33,9 @@ def read_python(path: Path) -> Parts:
 
 
 def run_file(path: Path) -> ModuleType:
-    """As a module that no process can import: Spark then sends its functions as they are."""
+    """Executes the file as a module that no process can import, so that Spark sends its functions
+    by value.
+    """
     name = re.sub(r"\W", "_", path.stem)
     spec = spec_from_file_location(f"{PIPELINE_MODULE}{name}__", path)
     assert spec is not None
@@ -41,7 +43,7 @@ def run_file(path: Path) -> ModuleType:
     module = module_from_spec(spec)
     folder = str(path.parent.resolve())
     if folder not in sys.path:
-        # What lies beside it can be imported, as in every script.
+        # Modules beside the file can be imported, as in every script.
         sys.path.insert(0, folder)
     try:
         spec.loader.exec_module(module)
@@ -53,16 +55,16 @@ def run_file(path: Path) -> ModuleType:
 
 
 def _placed(path: Path, error: Exception) -> PipelineError:
-    """Where it was raised: in this file, or in one that it has imported."""
+    """The error with the line that has raised it, in this file or in an imported one."""
     here = last_in(str(path), error)
     spot, said = last_of_users(error), _told(error)
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_file():
         spot, said = Spot(error.filename, error.lineno or 1, error.offset or 1), str(error.msg)
     if spot is None or Path(spot.file).resolve() == path.resolve():
-        # By the name that the user has given.
+        # The path as the user has written it.
         place = here or spot or Spot(str(path), 1)
-        return wrong(Spot(str(path), place.line, place.column), said)
-    return wrong(spot, said if here is None else f"{said}; on the way from {here}")
+        return pipeline_error(Spot(str(path), place.line, place.column), said)
+    return pipeline_error(spot, said if here is None else f"{said}; on the way from {here}")
 
 
 def _told(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Where in a user's file something is written or has failed: of a call, or of a traceback."""
+"""Finds lines in a user's file: of a call, or in a traceback."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ _OWN = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def caller() -> Spot:
-    """The user's call: the last one outside of this package."""
+    """The line of the user's call: the last one outside this package."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith(_OWN) and frame.f_back is not None:
         frame = frame.f_back
@@ -28,7 +28,7 @@ def _column(frame: FrameType) -> int:
 
 
 def last_in(file: str, error: BaseException) -> Spot | None:
-    """The last line of this file that was on the way to an error."""
+    """The last line of this file in an error's traceback."""
     wanted = Path(file).resolve()
     found = None
     for frame in traceback.extract_tb(error.__traceback__):
@@ -38,7 +38,7 @@ def last_in(file: str, error: BaseException) -> Spot | None:
 
 
 def last_of_users(error: BaseException) -> Spot | None:
-    """The last line on the way to an error that is in no library."""
+    """The last line in an error's traceback that is not in a library."""
     frames = traceback.extract_tb(error.__traceback__)
     for frame in reversed(frames):
         if frame.lineno is not None and is_users(frame.filename):

@@ -23,9 +23,9 @@ from moldau.pipelines.declare.arguments import (
     expectations_of,
     format_of,
     on_error_of,
+    pipeline_error,
     settings_of,
     start_of,
-    wrong,
 )
 from moldau.pipelines.declare.calls import checked
 from moldau.pipelines.declare.formats import pairs_of
@@ -97,7 +97,7 @@ def topic(  # noqa: PLR0913 - a topic has many sides
     """
     spot = spot or caller()
     if not str(name).strip():
-        raise wrong(spot, "a topic needs a name")
+        raise pipeline_error(spot, "a topic needs a name")
     check_whole(
         spot,
         partitions=partitions,
@@ -108,7 +108,7 @@ def topic(  # noqa: PLR0913 - a topic has many sides
     known = RECORD_COLUMNS + (EVENT_COLUMNS if made.kind is FormatKind.DEBEZIUM else ())
     for column in columns:
         if column not in known:
-            raise wrong(spot, f"a record has no '{column}'{suggestion(column, known)}")
+            raise pipeline_error(spot, f"a record has no '{column}'{suggestion(column, known)}")
     return Topic(
         name=name,
         format=made,
@@ -186,13 +186,13 @@ def http(  # noqa: PLR0913 - as of a topic
         is_lines = format.kind is not FormatKind.JSON
     elif format not in ("json", *HTTP_LINES):
         known = ("json", *HTTP_LINES)
-        raise wrong(
+        raise pipeline_error(
             spot, f"answers are {', '.join(known)}, not '{format}'{suggestion(format, known)}"
         )
     try:
         every_ms, timeout_ms = duration_ms(every), duration_ms(timeout)
     except OptionError as error:
-        raise wrong(spot, str(error)) from None
+        raise pipeline_error(spot, str(error)) from None
     return Http(
         url=url,
         format=format_of("json" if format == "json_lines" else format, schema, spot),
@@ -215,9 +215,9 @@ def _cursor_of(cursor: Mapping[str, str], spot: Spot) -> Cursor:
     known = ("param", "last", "next", "start")
     for name in cursor:
         if name not in known:
-            raise wrong(spot, f"a cursor has no '{name}'{suggestion(name, known)}")
+            raise pipeline_error(spot, f"a cursor has no '{name}'{suggestion(name, known)}")
     if "param" not in cursor or ("last" in cursor) == ("next" in cursor):
-        raise wrong(
+        raise pipeline_error(
             spot,
             "a cursor has a param, and last (a field of the last row) or next (a field of the "
             "answer)",
@@ -262,7 +262,7 @@ def files(  # noqa: PLR0913 - as of a topic
     spot = spot or caller()
     check_whole(spot, max_files_per_trigger=max_files_per_trigger)
     if format not in FILE_FORMATS:
-        raise wrong(
+        raise pipeline_error(
             spot,
             f"files are {', '.join(FILE_FORMATS)}, not '{format}'"
             f"{suggestion(format, FILE_FORMATS)}",

@@ -16,9 +16,9 @@ from moldau.pipelines.declare.arguments import (
     duration_ms,
     expectations_of,
     on_error_of,
+    pipeline_error,
     refresh_of,
     word_of,
-    wrong,
 )
 from moldau.pipelines.declare.calls import checked
 from moldau.pipelines.declare.formats import pairs_of
@@ -144,9 +144,9 @@ def postgres(  # noqa: PLR0913 - read and written
     """
     spot = spot or caller()
     if not str(name).strip():
-        raise wrong(spot, "a table needs a name")
+        raise pipeline_error(spot, "a table needs a name")
     if not url.startswith("env:") and _has_password(url):
-        raise wrong(
+        raise pipeline_error(
             spot,
             "a pipeline must not contain a password; use PGPASSWORD, PGPASSFILE or PGSERVICE, "
             "or url 'env:NAME' for a variable with the whole url",
@@ -155,7 +155,7 @@ def postgres(  # noqa: PLR0913 - read and written
     try:
         lag_ms = 0 if lag is None else duration_ms(lag)
     except OptionError as error:
-        raise wrong(spot, f"lag {error}") from None
+        raise pipeline_error(spot, f"lag {error}") from None
     return Postgres(
         name=name,
         spot=spot,

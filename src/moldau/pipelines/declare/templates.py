@@ -1,4 +1,4 @@
-"""What `moldau pipeline init` writes: a pipeline that runs, to be changed."""
+"""The files that `moldau pipeline init` writes: working pipelines to start from."""
 
 YAML = """\
 # A pipeline: sources, steps in Spark SQL, and tests. Try it:

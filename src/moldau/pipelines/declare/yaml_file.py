@@ -1,4 +1,4 @@
-"""A pipeline written in YAML, with steps in Spark SQL; and, if it says so, files of Python."""
+"""Reads a pipeline written in YAML, with steps in Spark SQL, and the Python files that it names."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from moldau.core.pipelines.graph import (
 )
 from moldau.core.pipelines.sql_inputs import tables_in
 from moldau.pipelines.declare import flows, sources, tables
-from moldau.pipelines.declare.arguments import start_of, trigger_of, word_of, wrong
+from moldau.pipelines.declare.arguments import pipeline_error, start_of, trigger_of, word_of
 from moldau.pipelines.declare.declarations import Parts
 from moldau.pipelines.declare.python_file import read_python
 from moldau.pipelines.declare.yaml_nodes import Node, read_document
@@ -74,7 +74,7 @@ def read_yaml(path: Path) -> Parts:
         for word in top["python"].words("python"):
             file = path.parent / word
             if not file.is_file():
-                raise top["python"].wrong(f"there is no file {file}")
+                raise top["python"].error(f"there is no file {file}")
             found.add(read_python(file))
     own = Parts()
     for name, node in _children(top, "sources"):
@@ -133,7 +133,7 @@ def _source(name: str, node: Node) -> Source:
         return _http(name, node)
     if "topic" not in found:
         node.items(f"source '{name}'", _ANY_SOURCE, _BROKERS | _OF_TARGETS)
-        raise node.wrong(f"source '{name}' says neither topic, files, http nor postgres")
+        raise node.error(f"source '{name}' says neither topic, files, http nor postgres")
     found = node.items(f"source '{name}'", _TOPIC_SOURCE, _BROKERS | _OF_TARGETS)
     start = found.get("start")
     return sources.topic(
@@ -158,7 +158,7 @@ def _lookup(name: str, node: Node) -> Lookup:
         return _postgres(node.items(what, _POSTGRES_LOOKUP), node, refresh)
     if "table" not in found:
         node.items(what, _ANY_LOOKUP)
-        raise node.wrong(f"{what} says neither table nor postgres")
+        raise node.error(f"{what} says neither table nor postgres")
     found = node.items(what, _TABLE_LOOKUP)
     return tables.table(
         found["table"].text("table"),
@@ -175,18 +175,18 @@ def _start(node: Node) -> Any:
     if isinstance(value, dict):
         found = node.items("start", ("timestamp",))
         if "timestamp" not in found:
-            raise node.wrong("start is latest, earliest, group, a time or {timestamp: …}")
+            raise node.error("start is latest, earliest, group, a time or {timestamp: …}")
         return _start(found["timestamp"])
     try:
         return start_of(value, node.spot)
     except AttributeError:
-        raise node.wrong(f"start is latest, earliest, group or a time, not {value!r}") from None
+        raise node.error(f"start is latest, earliest, group or a time, not {value!r}") from None
 
 
 def _files(name: str, node: Node) -> Files:
     found = node.items(f"source '{name}'", _FILE_SOURCE)
     if "format" not in found:
-        raise node.wrong(f"source '{name}' has no format: {', '.join(sources.FILE_FORMATS)}")
+        raise node.error(f"source '{name}' has no format: {', '.join(sources.FILE_FORMATS)}")
     options = found["options"].items("options") if "options" in found else {}
     return sources.files(
         found["files"].text("files"),
@@ -257,7 +257,7 @@ def _format(found: dict[str, Node], node: Node) -> Format:
     pairs = tuple((name, str(one.plain())) for name, one in options.items())
     if kind in {FormatKind.AVRO, FormatKind.PROTOBUF, FormatKind.JSON_SCHEMA}:
         if "registry" not in found:
-            raise wrong(spot, f"{kind} needs a registry: http://host:port")
+            raise pipeline_error(spot, f"{kind} needs a registry: http://host:port")
         written = found.get("message" if kind is FormatKind.PROTOBUF else "written_schema")
         text = "" if written is None else written.text("written_schema")
         pairs = (("registry", found["registry"].text("registry")), ("written", text))
@@ -267,7 +267,7 @@ def _format(found: dict[str, Node], node: Node) -> Format:
 def _step(name: str, node: Node) -> Flow:
     found = node.items(f"step '{name}'", _STEP)
     if "sql" not in found:
-        raise node.wrong(f"step '{name}' has no sql")
+        raise node.error(f"step '{name}' has no sql")
     sql = found["sql"].sql()
     mode, on_error = found.get("mode"), found.get("on_error")
     expected = _expect(found)
@@ -312,7 +312,7 @@ def _target(name: str, node: Node) -> Target:
         return _postgres(node.items(what, _POSTGRES_TARGET), node)
     if "topic" not in found:
         node.items(what, _ANY_TARGET, _BROKERS)
-        raise node.wrong(f"{what} says neither topic nor table nor postgres")
+        raise node.error(f"{what} says neither topic nor table nor postgres")
     found = node.items(what, _TOPIC_TARGET, _BROKERS)
     return _topic_target(found, node)
 
@@ -354,7 +354,7 @@ def _example(node: Node) -> Example:
     found = node.items("a test", _EXAMPLE)
     for needed in _EXAMPLE:
         if needed not in found:
-            raise node.wrong(f"a test has no '{needed}'")
+            raise node.error(f"a test has no '{needed}'")
     given, expect = found["given"].items("given"), found["expect"].items("expect")
     return Example(
         found["name"].text("name"),

@@ -1,4 +1,4 @@
-"""YAML that knows where everything is written. Needs pyyaml, which moldau[spark] brings."""
+"""YAML values that know their place in the file. Needs pyyaml, which moldau[spark] installs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from moldau.core.pipelines.graph import PipelineError, Spot, Sql
 from moldau.core.spark.errors import suggestion
-from moldau.pipelines.declare.arguments import whole_of, wrong
+from moldau.pipelines.declare.arguments import pipeline_error, whole_of
 from moldau.protocol.errors import MoldauError
 
 _SIZE_MAX = 4 * 1024 * 1024
@@ -37,18 +37,18 @@ class Node:
         mark = self._node.start_mark
         return Spot(self._file, mark.line + 1, mark.column + 1)
 
-    def wrong(self, text: str) -> PipelineError:
-        return wrong(self.spot, text)
+    def error(self, text: str) -> PipelineError:
+        return pipeline_error(self.spot, text)
 
     def plain(self) -> Any:
-        """As Python values."""
+        """The node as Python values."""
         yaml = _yaml()
         try:
             return self._loader.construct_object(self._node, deep=True)
         except yaml.MarkedYAMLError as error:
-            raise self.wrong(str(error.problem)) from None
+            raise self.error(str(error.problem)) from None
         except ValueError as error:
-            raise self.wrong(str(error)) from None
+            raise self.error(str(error)) from None
 
     def items(
         self,
@@ -56,40 +56,42 @@ class Node:
         known: Iterable[str] | None = None,
         elsewhere: Mapping[str, str] | None = None,
     ) -> dict[str, "Node"]:
-        """Of a mapping; `known`: other keys are refused. `elsewhere`: where some of them belong."""
+        """The items of a mapping. With `known`, other keys are refused; `elsewhere` says where some
+        of those belong.
+        """
         yaml = _yaml()
         if not isinstance(self._node, yaml.MappingNode):
-            raise self.wrong(f"{what} is a mapping of names to values")
+            raise self.error(f"{what} is a mapping of names to values")
         allowed = None if known is None else tuple(dict.fromkeys(known))
         found: dict[str, Node] = {}
         for key, value in self._node.value:
             name = self._child(key)
             word = name.plain()
             if not isinstance(word, str):
-                raise name.wrong(f"{what}: '{word}' is no name; put it in quotes")
+                raise name.error(f"{what}: '{word}' is not a name; put it in quotes")
             if word in found:
-                raise name.wrong(f"{what}: '{word}' is there twice")
+                raise name.error(f"{what}: '{word}' is there twice")
             if allowed is not None and word not in allowed:
                 hint = suggestion(word, allowed) or f"; there are {', '.join(allowed)}"
                 if word in (elsewhere or {}):
                     hint = f"; {(elsewhere or {})[word]}"
                 elif " " in word:
                     hint = "; inside { } a text with a comma needs quotes"
-                raise name.wrong(f"{what} has no '{word}'{hint}")
+                raise name.error(f"{what} has no '{word}'{hint}")
             found[word] = self._child(value)
         return found
 
     def entries(self, what: str) -> Iterator["Node"]:
         yaml = _yaml()
         if not isinstance(self._node, yaml.SequenceNode):
-            raise self.wrong(f"{what} is a list")
+            raise self.error(f"{what} is a list")
         for one in self._node.value:
             yield self._child(one)
 
     def text(self, what: str) -> str:
         value = self.plain()
         if not isinstance(value, str) or not value.strip():
-            raise self.wrong(f"{what} is a text, not {value!r}")
+            raise self.error(f"{what} is a text, not {value!r}")
         return value
 
     def words(self, what: str) -> tuple[str, ...]:
@@ -101,7 +103,7 @@ class Node:
     def flag(self, what: str) -> bool:
         value = self.plain()
         if not isinstance(value, bool):
-            raise self.wrong(f"{what} is true or false, not {value!r}")
+            raise self.error(f"{what} is true or false, not {value!r}")
         return value
 
     def whole(self, what: str) -> int:
@@ -128,16 +130,20 @@ def read_document(path: Path) -> Node:
     yaml = _yaml()
     content = path.read_bytes()
     if len(content) > _SIZE_MAX:
-        raise wrong(Spot(str(path), 1), "the file is larger than 4 MiB: it is no pipeline")
+        raise pipeline_error(
+            Spot(str(path), 1), "the file is larger than 4 MiB, which is too large for a pipeline"
+        )
     try:
         loader = yaml.SafeLoader(content)
         node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = Spot(str(path), mark.line + 1, mark.column + 1) if mark else Spot(str(path), 1)
-        raise wrong(place, f"no YAML: {error.problem}") from None
+        raise pipeline_error(place, f"not YAML: {error.problem}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise wrong(Spot(str(path), 1), f"no YAML: {str(error).splitlines()[0]}") from None
+        raise pipeline_error(
+            Spot(str(path), 1), f"not YAML: {str(error).splitlines()[0]}"
+        ) from None
     if node is None:
-        raise wrong(Spot(str(path), 1), "the file is empty")
+        raise pipeline_error(Spot(str(path), 1), "the file is empty")
     return Node(node, loader, str(path), content.decode(errors="replace").splitlines())

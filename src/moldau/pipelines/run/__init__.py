@@ -1,3 +1,3 @@
-"""A pipeline at work: its session, its queries, their micro-batches and progress, and what a run
-keeps on disk.
+"""Runs a pipeline: its session, its queries with their micro-batches and progress, and the files
+that a run keeps.
 """

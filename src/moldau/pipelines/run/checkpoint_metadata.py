@@ -1,5 +1,5 @@
-"""What belongs to a pipeline's checkpoints and lies with them: where it began, and what its flows
-remember. Wherever Spark can keep a checkpoint.
+"""Metadata that lies with a pipeline's checkpoints: its start offsets and the state of its flows.
+It works on every file system that Spark can keep a checkpoint on.
 """
 
 import json
@@ -9,8 +9,8 @@ from moldau.connectors.tables.hadoop_files import Disk
 from moldau.protocol.errors import MoldauError
 
 
-class CheckpointNotes:
-    """`checkpoint`: the pipeline's own, as a URL."""
+class CheckpointMetadata:
+    """JSON documents in a pipeline's checkpoint, which is given as a URL."""
 
     def __init__(self, session: Any, checkpoint: str) -> None:
         self._checkpoint = checkpoint
@@ -19,22 +19,22 @@ class CheckpointNotes:
     def read(self, name: str) -> dict[str, Any]:
         path = self._path(name)
         try:
-            found = json.loads(self._disk.read(path) or "{}")
+            content = json.loads(self._disk.read(path) or "{}")
         except ValueError:
             raise MoldauError(f"{path} is damaged") from None
         except Exception as error:  # noqa: BLE001 - py4j's own kinds
             raise self._unreachable(error) from None
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
     def write(self, name: str, content: dict[str, Any]) -> None:
-        """All of it or nothing."""
+        """Replaces the document atomically."""
         try:
             self._disk.replace(self._path(name), json.dumps(content, indent=1))
         except Exception as error:  # noqa: BLE001 - py4j's own kinds
             raise self._unreachable(error) from None
 
     def forget(self) -> bool:
-        """Checkpoints and notes. False: there were none."""
+        """Deletes the checkpoints with the metadata. False if there were none."""
         try:
             return self._disk.delete(self._checkpoint)
         except Exception as error:  # noqa: BLE001 - py4j's own kinds

@@ -1,5 +1,5 @@
-"""Spark on other machines: what can be said before it starts, how tasks get their Python, and what
-the tasks themselves say.
+"""Spark on other machines: checks the master before Spark starts, ships Python to the tasks, and
+checks the tasks themselves.
 """
 
 import atexit
@@ -20,7 +20,7 @@ from moldau.pipelines.run.worker_python import worker_python
 from moldau.protocol.errors import MoldauError
 
 ENVIRONMENT = "environment"
-"""What the packed environment is called where tasks run."""
+"""The folder of the packed environment where tasks run."""
 _PYTHON = f"./{ENVIRONMENT}/bin/python"
 _CONNECT_S = 10.0
 _TELL_AFTER_S = 20.0
@@ -34,7 +34,7 @@ def is_local(master: str) -> bool:
 
 
 def check_master(master: str, variables: Mapping[str, str] = os.environ) -> None:
-    """Raises MoldauError for what Spark would tell after minutes, or in a hundred lines."""
+    """Raises MoldauError for problems that Spark would report late or in a hundred lines."""
     if is_local(master):
         return
     if master == "yarn":
@@ -65,7 +65,7 @@ def _place(url: str, master: str, port: int) -> tuple[str, int]:
     except ValueError:
         found = None, port
     if found[0] is None:
-        raise MoldauError(f"--master {master}: there is no host in it")
+        raise MoldauError(f"--master {master}: the host is missing")
     return found[0], found[1]
 
 
@@ -78,7 +78,7 @@ def _unreachable(host: str, port: int) -> str | None:
 
 
 def shipped(py_files: str | None, env: str | None) -> dict[str, str]:
-    """Spark's settings that send files to the tasks. Raises MoldauError."""
+    """The Spark settings that ship files to the tasks. Raises MoldauError."""
     settings = {}
     if py_files is not None:
         files = [one.strip() for one in py_files.split(",") if one.strip()]
@@ -93,19 +93,20 @@ def _absolute(path: str, option: str) -> str:
     if "://" in path:
         return path
     if not Path(path).is_file():
-        raise MoldauError(f"{option} {path}: there is no such file")
+        raise MoldauError(f"{option} {path}: the file does not exist")
     return str(Path(path).resolve())
 
 
 @contextmanager
 def python_for_tasks(master: str, settings: Mapping[str, str]) -> Iterator[None]:
-    """While Spark starts. It calls Python by one name on the driver's machine and where tasks run.
-    A name within a packed environment, which is only there, leads to our own Python here.
+    """Sets the Python for tasks while Spark starts. Spark uses one path on the driver's machine and
+    where tasks run. A path within a packed environment exists only there, so a wrapper of our own
+    Python takes its place here.
     """
     wanted = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     own = worker_python() if is_local(master) else sys.executable
     os.environ["PYSPARK_PYTHON"] = wanted or own
-    # It would come before the other, for tasks too.
+    # It would override the other variable, for tasks too.
     os.environ.pop("PYSPARK_DRIVER_PYTHON", None)
     if wanted is None or not wanted.startswith("./"):
         yield
@@ -125,32 +126,32 @@ def python_for_tasks(master: str, settings: Mapping[str, str]) -> Iterator[None]
         os.chdir(before)
 
 
-class _Told(NamedTuple):
+class _TaskReport(NamedTuple):
     host: str
     moldau: str
     sees_folder: bool
 
 
-def _tell(folder: str) -> _Told:
+def _report(folder: str) -> _TaskReport:
     """Runs in a task."""
     from importlib.metadata import version
 
-    return _Told(platform.node(), version("moldau"), Path(folder).is_dir())
+    return _TaskReport(platform.node(), version("moldau"), Path(folder).is_dir())
 
 
 def ask_tasks(session: Any, folder: str, tell: Callable[[str], None]) -> bool:
-    """Whether tasks see a folder of this machine. That they can work is asked once, before anything
-    is read; `tell` gets a line while the cluster gives none. Raises MoldauError.
+    """Whether tasks see a folder of this machine. Runs one job before anything is read, to check
+    that tasks can work; `tell` gets a line while the cluster provides none. Raises MoldauError.
     """
     context = session.sparkContext
     count = max(context.defaultParallelism, 2)
-    found: list[_Told] = []
+    reports: list[_TaskReport] = []
     failed: list[Exception] = []
     done = threading.Event()
 
     def ask() -> None:
         try:
-            found.extend(context.parallelize([folder] * count, count).map(_tell).collect())
+            reports.extend(context.parallelize([folder] * count, count).map(_report).collect())
         except Exception as error:  # noqa: BLE001 - Spark raises all sorts
             failed.append(error)
         finally:
@@ -159,25 +160,25 @@ def ask_tasks(session: Any, folder: str, tell: Callable[[str], None]) -> bool:
     threading.Thread(target=ask, name="ask-tasks", daemon=True).start()
     while not done.wait(_TELL_AFTER_S):
         tell(
-            f"waiting for tasks at {context.master}: none has answered yet; has it free cores and "
-            "memory (spark.executor.memory, spark.cores.max)?"
+            f"waiting for tasks at {context.master}: none has answered yet; check its free cores "
+            "and memory (spark.executor.memory, spark.cores.max)"
         )
     if failed:
         raise MoldauError(task_failure(str(failed[0]))) from None
     own = version_here()
-    for one in found:
-        if one.moldau != own:
+    for report in reports:
+        if report.moldau != own:
             raise MoldauError(
-                f"{one.host} has moldau {one.moldau} for tasks, and this is {own}: "
+                f"{report.host} has moldau {report.moldau} for tasks, and this is {own}: "
                 "both must be the same"
             )
-    return all(one.sees_folder for one in found)
+    return all(report.sees_folder for report in reports)
 
 
 def fit_shuffles(session: Any) -> None:
-    """As many tasks behind a shuffle as run at once, unless somebody said otherwise: Spark's 200
-    are 200 stores of state for each flow that remembers. What a checkpoint began with stays, Spark
-    sees to that. A cluster that grows as it is needed has no size yet.
+    """Uses as many shuffle partitions as tasks run at once, unless configured: Spark's 200 mean 200
+    state stores for each stateful flow. Spark keeps the number that a checkpoint was created with.
+    A cluster with dynamic allocation has no size yet.
     """
     context = session.sparkContext
     known = context.getConf()
@@ -193,7 +194,7 @@ def version_here() -> str:
 
 
 def task_failure(text: str) -> str:
-    """Of what Spark says, the one line that tells what to do."""
+    """The line of Spark's message that says what to do."""
     own = ".".join(platform.python_version_tuple()[:2])
     if "PYTHON_VERSION_MISMATCH" in text or "Python in worker has different version" in text:
         return f"tasks run another Python than this one ({own}): use the same minor version in both"

@@ -1,5 +1,5 @@
-"""Which record of a batch a flow fails at. Spark says which line has raised, not for which row: the
-batch is halved until one row is left, as long as that does not take long.
+"""Finds the record of a batch that makes a flow fail. Spark reports the failing line, but not the
+row: the batch is halved until one row is left, within a time limit.
 """
 
 import time
@@ -18,19 +18,19 @@ _TEXT_MAX = 300
 
 
 def failing_record(rows: Any, source: Source, fails: Callable[[Any], bool]) -> str | None:
-    """`rows` are those of a pass; `fails`: whether the flows fail with some of them. None: each row
-    is well on its own, or it takes too long to find it.
+    """The failing record of a pass as text. `fails` says whether the flows fail with a part of the
+    rows. None if no single row fails, or if the search takes too long.
     """
     numbered = rows.withColumn(_NUMBER, sql.monotonically_increasing_id()).persist()
     try:
         found = _halved(_Numbered(numbered), fails)
-        return None if found is None else _told(found.first(), source)
+        return None if found is None else _text_of(found.first(), source)
     finally:
         numbered.unpersist()
 
 
 class _Numbered:
-    """Numbers grow, with a gap between Spark's partitions."""
+    """Rows with growing numbers, which have gaps between Spark's partitions."""
 
     def __init__(self, rows: Any) -> None:
         self._rows = rows
@@ -40,7 +40,7 @@ class _Numbered:
         self.size = sum(size for _, size in self._pieces)
 
     def between(self, start: int, end: int) -> Any:
-        """Those from one place to before another, counted from 0."""
+        """The rows from `start` to before `end`, counted from 0."""
         first, last = self._number_at(start), self._number_at(end - 1)
         return self._rows.where(sql.col(_NUMBER).between(first, last)).drop(_NUMBER)
 
@@ -69,7 +69,7 @@ def _halved(rows: _Numbered, fails: Callable[[Any], bool]) -> Any | None:
     return None
 
 
-def _told(row: Any, source: Source) -> str:
+def _text_of(row: Any, source: Source) -> str:
     content = str(row[ROW].asDict(recursive=True))
     content = content if len(content) <= _TEXT_MAX else f"{content[:_TEXT_MAX]}…"
     if isinstance(source, Topic) and "offset" in row:

@@ -1,4 +1,6 @@
-"""`/metrics` of a run, for Prometheus: the last batch of each query as gauges, sums as counters."""
+"""Serves `/metrics` of a run for Prometheus: the last batch of each query as gauges, sums as
+counters.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -31,19 +33,27 @@ class RunMetrics(Collector):
             ("bytes", "Keys and values read.", lambda one: one.bytes_total),
             (
                 "dead_letters",
-                "Bad records, and rows that steps call bad.",
+                "Bad records, and rows that steps mark as bad.",
                 lambda one: one.dead_letters_total,
             ),
-            ("errors", "Ends of the query by a failure.", lambda one: one.state == "failed"),
+            ("errors", "Failures of the query.", lambda one: one.state == "failed"),
         )
         gauges: tuple[tuple[str, str, Callable[[QueryProgress], float | None]], ...] = (
             ("running", "1 while the query runs.", lambda one: one.state == "running"),
-            ("lag", "Records that are there and not read.", lambda one: one.lag),
+            ("lag", "Records that are not read yet.", lambda one: one.lag),
             ("last_batch_rows", "Rows of the last batch.", lambda one: one.rows),
-            ("rows_per_second", "Of the last batch.", lambda one: one.rows_per_s),
-            ("bytes_per_second", "Of the last batch.", lambda one: one.bytes_per_s),
-            ("batch_duration_seconds", "Of the last batch.", lambda one: one.batch_ms / 1000),
-            ("last_batch_timestamp_seconds", "When it began.", _seconds),
+            ("rows_per_second", "Rows per second in the last batch.", lambda one: one.rows_per_s),
+            (
+                "bytes_per_second",
+                "Bytes per second in the last batch.",
+                lambda one: one.bytes_per_s,
+            ),
+            (
+                "batch_duration_seconds",
+                "Duration of the last batch.",
+                lambda one: one.batch_ms / 1000,
+            ),
+            ("last_batch_timestamp_seconds", "Start of the last batch.", _seconds),
         )
         for name, told, value_of in counters:
             counter = CounterMetricFamily(_PREFIX + name, told, labels=_LABELS)
@@ -61,7 +71,7 @@ class RunMetrics(Collector):
     def _expectations(self, found: list[QueryProgress]) -> Metric:
         counter = CounterMetricFamily(
             f"{_PREFIX}expectation_failures",
-            "Rows that are not as expected.",
+            "Rows that fail an expectation.",
             labels=(*_LABELS, "dataset", "expectation"),
         )
         for one in found:
@@ -79,7 +89,7 @@ def _seconds(one: QueryProgress) -> float | None:
 def served_metrics(
     pipeline: str, host: str, port: int | None, tell: Callable[[str], None]
 ) -> Iterator[RunMetrics]:
-    """While a run goes on. Without a port nothing is served. Raises MoldauError."""
+    """Serves metrics within the block. Without a port nothing is served. Raises MoldauError."""
     metrics = RunMetrics(pipeline)
     if port is None:
         yield metrics

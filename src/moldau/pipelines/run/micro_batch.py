@@ -1,6 +1,7 @@
-"""What becomes of a micro-batch: topics in one write, then tables, each target exactly once."""
+"""Processes a micro-batch: writes all topics at once, then the tables, each target exactly once."""
 
 import threading
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from moldau.connectors.postgres.target import PostgresTarget
@@ -10,10 +11,13 @@ from moldau.connectors.tables.parquet import ParquetTable
 from moldau.core.pipelines.graph import Delivery, Flow, Pipeline, Postgres, Table, TableKind
 from moldau.core.pipelines.graph_checks import lookups_of
 from moldau.core.pipelines.query_progress import StepCounts, added
+from moldau.pipelines.compile.frames import frames_of
 from moldau.pipelines.compile.lookups import LookupFrames, Lookups
-from moldau.pipelines.compile.queries import Outputs, Query, Watch, outputs_of, pass_outputs
+from moldau.pipelines.compile.outputs import Outputs, Watch, outputs_of
+from moldau.pipelines.compile.queries import Query
 from moldau.pipelines.compile.sources import group_of, kafka_options
-from moldau.pipelines.compile.step_counts import Watcher
+from moldau.pipelines.compile.step_counts import StepCounter
+from moldau.pipelines.compile.values import dead_letters, good_rows
 from moldau.pipelines.run.failing_record import failing_record
 from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.spark_errors import cause_of
@@ -24,7 +28,7 @@ TableTarget: TypeAlias = ParquetTable | DeltaTarget | IcebergTarget | PostgresTa
 
 
 class StoppedError(MoldauError):
-    """The run is ending: this batch is left to the next one."""
+    """The run is stopping; the batch is left to the next run."""
 
 
 def table_target(flow: Flow, name: str, checkpoint: str) -> TableTarget:
@@ -41,11 +45,11 @@ def table_target(flow: Flow, name: str, checkpoint: str) -> TableTarget:
 
 
 class FailingRecordError(MoldauError):
-    """A flow fails at a record."""
+    """A flow fails because of a record, which the message names."""
 
 
 class BatchWork:
-    """For `foreachBatch`."""
+    """Processes the batches of one query, as the function of its `foreachBatch`."""
 
     def __init__(self, pipeline: Pipeline, query: Query, lookups: Lookups, checkpoint: str) -> None:
         self._pipeline = pipeline
@@ -71,14 +75,15 @@ class BatchWork:
         }
 
     def stop(self) -> None:
-        """No batch is begun from now on."""
+        """Starts no further batch."""
         self._stops.set()
 
     def counts_up_to(self, batch_id: int) -> StepCounts:
-        """Of what steps said, in batches that were not asked for yet."""
-        found = [self._counts.pop(one) for one in list(self._counts) if one <= batch_id]
-        letters = sum(one.letters for one in found)
-        return StepCounts(letters, added(*(one.expectations for one in found)))
+        """Counts of the steps in batches up to this one, except those returned before."""
+        numbers = [number for number in self._counts if number <= batch_id]
+        counts = [self._counts.pop(number) for number in numbers]
+        letters = sum(count.letters for count in counts)
+        return StepCounts(letters, added(*(count.expectations for count in counts)))
 
     def close(self) -> None:
         if self._sink is not None:
@@ -92,23 +97,24 @@ class BatchWork:
             self._write(rows, batch_id)
             self.last_done = batch_id
         except Exception as error:
-            # Nobody tries it again: the sink has, if that could help.
-            if self._query.is_pass and is_of_rows(error) and (found := self._record(rows)):
-                raise FailingRecordError(f"{cause_of(error)}; {found}") from error
+            # The sink has already retried, if that could help.
+            if self._query.is_pass and is_of_rows(error) and (record := self._failing(rows)):
+                raise FailingRecordError(f"{cause_of(error)}; {record}") from error
             raise
         finally:
             self.is_busy = False
 
     def _write(self, rows: Any, batch_id: int) -> None:
         is_read_often = self._query.is_pass and len(self._query.targets) > 1
-        is_read_often = is_read_often or self._query.sends_step_letters or self._query.only_judges
+        is_read_often = is_read_often or self._query.sends_step_letters
+        is_read_often = is_read_often or self._query.has_unwritten_flows
         if is_read_often:
-            # Or every target would read the source again, and go through what flows remember.
+            # Otherwise every target would read the source and update the state again.
             rows.persist()
         try:
-            watcher = Watcher()
-            outputs = self._outputs(rows, watcher.watched)
-            outputs.letters = [watcher.counted_letters(frame) for frame in outputs.letters]
+            counter = StepCounter()
+            outputs = self._outputs(rows, counter.counted)
+            outputs.letters = [counter.counted_letters(frame) for frame in outputs.letters]
             topics = outputs.all_topics
             if topics is not None:
                 self._write_topics(topics, batch_id)
@@ -116,16 +122,16 @@ class BatchWork:
                 self._tables[flow.name].write(frame, batch_id)
             for frame in outputs.judged:
                 frame.write.format("noop").mode("overwrite").save()
-            self._counts[batch_id] = watcher.counts()
+            self._counts[batch_id] = counter.counts()
         finally:
             if is_read_often:
                 rows.unpersist()
 
-    def _record(self, rows: Any) -> str | None:
-        """That a flow fails at."""
+    def _failing(self, rows: Any) -> str | None:
+        """The record that makes a flow fail, if it can be found."""
 
-        def fails(some: Any) -> bool:
-            outputs = self._outputs(some)
+        def fails(part: Any) -> bool:
+            outputs = self._outputs(part)
             frames = [*outputs.topics, *outputs.letters, *(frame for _, frame in outputs.tables)]
             try:
                 for frame in frames:
@@ -139,8 +145,19 @@ class BatchWork:
     def _outputs(self, rows: Any, watch: Watch | None = None) -> Outputs:
         if self._query.is_pass:
             lookups = self._lookups.frames(rows.sparkSession)
-            return pass_outputs(self._pipeline, self._query, rows, lookups, watch)
+            return self._pass_outputs(rows, lookups, watch)
         return outputs_of(self._pipeline, self._query.flows[0], rows, watch)
+
+    def _pass_outputs(self, rows: Any, lookups: Mapping[str, Any], watch: Watch | None) -> Outputs:
+        """The frames of all flows of a pass, made of a batch and the lookups."""
+        name = self._query.sources[0]
+        frames = frames_of(rows.sparkSession, self._pipeline, {name: good_rows(rows), **lookups})
+        outputs = Outputs()
+        for flow in self._query.flows:
+            outputs.add(outputs_of(self._pipeline, flow, frames[flow.name], watch))
+        if self._query.sends_dead_letters:
+            outputs.topics.append(dead_letters(rows, self._pipeline, name))
+        return outputs
 
     def _write_topics(self, rows: Any, batch_id: int) -> None:
         if self._sink is not None:

@@ -1,5 +1,5 @@
-"""What queries were when their checkpoints were begun. A checkpoint that is gone on with by another
-plan would be read wrongly, or fail much later with words that nobody understands.
+"""The query plans that a checkpoint was created with. Resuming a checkpoint with a different plan
+would misread its state, or fail much later with an obscure error.
 """
 
 import os
@@ -8,28 +8,31 @@ from pathlib import Path
 from typing import Any
 
 from moldau.core.pipelines.graph import Files, Http, Pipeline, Postgres, Spot, Table, Topic
-from moldau.pipelines.compile.queries import Query, memory_of, target_name
-from moldau.pipelines.run.checkpoint_metadata import CheckpointNotes
+from moldau.pipelines.compile.plan_inspection import state_of
+from moldau.pipelines.compile.queries import Query, target_name
+from moldau.pipelines.run.checkpoint_metadata import CheckpointMetadata
 from moldau.pipelines.run.run_folder import RunFolder
 from moldau.protocol.errors import MoldauError
 
 _FILE = "plans.json"
-_WAYS = "moldau pipeline reset begins anew, another --checkpoint keeps both"
+_WAYS = "start again with moldau pipeline reset, or use another --checkpoint"
 
 
 def refuse_other_plans(
-    notes: CheckpointNotes,
+    metadata: CheckpointMetadata,
     folder: RunFolder,
     pipeline: Pipeline,
     frames: Sequence[tuple[Query, Any]],
 ) -> dict[str, Any]:
-    """Raises MoldauError that names the flow. Gives what all queries are now, to be kept."""
-    known = notes.read(_FILE)
+    """Compares the queries with those that the checkpoint was created with. Returns the plans of
+    all queries, for `keep_plans`. Raises MoldauError that names the flow.
+    """
+    known = metadata.read(_FILE)
     plans = dict(known)
     for query, frame in frames:
         now: dict[str, Any] = {
             "spark": frame.sparkSession.version,
-            "keeps": memory_of(frame),
+            "keeps": state_of(frame),
             "sources": {name: _place(pipeline, name, folder) for name in query.sources},
             "targets": {flow.name: _target(flow, folder) for flow in query.written},
         }
@@ -40,38 +43,38 @@ def refuse_other_plans(
     return plans
 
 
-def keep_plans(notes: CheckpointNotes, plans: dict[str, Any]) -> None:
-    if notes.read(_FILE) != plans:
-        notes.write(_FILE, plans)
+def keep_plans(metadata: CheckpointMetadata, plans: dict[str, Any]) -> None:
+    if metadata.read(_FILE) != plans:
+        metadata.write(_FILE, plans)
 
 
 def _compare(pipeline: Pipeline, query: Query, before: dict[str, Any], now: dict[str, Any]) -> None:
     _compare_sources(pipeline, query, before["sources"], now["sources"])
     _compare_targets(query, before["targets"], now["targets"])
-    # Its words are those of one version of Spark.
+    # Descriptions of plans can only be compared within one version of Spark.
     if before["spark"] == now["spark"] and before["keeps"] != now["keeps"]:
         raise MoldauError(
-            f"{_spot(pipeline, query)}: '{query.name}' has changed what it remembers, and its "
-            f"checkpoint holds the old; {_WAYS}"
+            f"{_spot(pipeline, query)}: '{query.name}' has changed the state that it keeps, and "
+            f"its checkpoint holds the old state; {_WAYS}"
         )
 
 
 def _compare_queries(query: Query, known: dict[str, Any]) -> None:
-    """A flow that remembers is a query of its own: with or without memory from now on, it would
-    begin where another query is.
+    """A stateful flow is a query of its own. A flow that has become stateful or stateless would
+    resume from the position of another query.
     """
     for flow in query.written:
         is_alone = query.name == flow.name
         for other, before in known.items():
             if flow.name in before["targets"] and (other == flow.name) != is_alone:
                 now = (
-                    "has begun to remember, or to read several sources,"
+                    "now keeps state or reads several sources"
                     if is_alone
-                    else "does not remember any more, and reads one source,"
+                    else "no longer keeps state and reads one source"
                 )
                 raise MoldauError(
-                    f"{flow.spot}: '{flow.name}' {now} and would not go on where it was; {_WAYS}, "
-                    "another name makes it another flow"
+                    f"{flow.spot}: '{flow.name}' {now}, and cannot resume from its checkpoint; "
+                    f"{_WAYS}, or give the flow another name"
                 )
 
 
@@ -90,8 +93,8 @@ def _compare_sources(
         ),
     ]
     raise MoldauError(
-        f"{_spot(pipeline, query)}: '{query.name}' reads other sources than its checkpoint knows: "
-        f"{', '.join(changes)}; {_WAYS}"
+        f"{_spot(pipeline, query)}: '{query.name}' reads other sources than those in its "
+        f"checkpoint: {', '.join(changes)}; {_WAYS}"
     )
 
 
@@ -100,8 +103,8 @@ def _compare_targets(query: Query, before: dict[str, str], now: dict[str, str]) 
         old = before.get(flow.name)
         if old is not None and old != now[flow.name]:
             raise MoldauError(
-                f"{flow.spot}: '{flow.name}' wrote {old} and would go on in {now[flow.name]}, "
-                f"which has nothing of before; {_WAYS}"
+                f"{flow.spot}: '{flow.name}' wrote to {old} and would continue in "
+                f"{now[flow.name]}, which lacks the earlier rows; {_WAYS}"
             )
 
 
@@ -133,6 +136,8 @@ def _target(flow: Any, folder: RunFolder) -> str:
 
 
 def _relative(path: str, folder: RunFolder) -> str:
-    """A pipeline may be moved with all that it has; tables of a catalog have names, not places."""
-    is_place = Path(path).is_absolute()
-    return os.path.relpath(path, folder.path.parent.parent) if is_place else path
+    """Relative to the pipeline's folder, so that the whole folder can be moved. Tables of a catalog
+    have names instead of paths.
+    """
+    is_path = Path(path).is_absolute()
+    return os.path.relpath(path, folder.path.parent.parent) if is_path else path

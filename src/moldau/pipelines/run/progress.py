@@ -1,4 +1,4 @@
-"""What Spark tells of a query while it runs, each batch counted once."""
+"""Collects Spark's reports about a running query, and counts each batch once."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -14,13 +14,14 @@ from moldau.core.pipelines.query_progress import (
 )
 from moldau.pipelines.compile.queries import Query
 from moldau.pipelines.run.micro_batch import StoppedError
+from moldau.spark.runtime.recognised_errors import is_raised
 
 _DONE = "addBatch"
-"""Of a batch that was run: Spark also reports that there was nothing to do."""
+"""Reports of processed batches have this time. Spark also reports that there was no data."""
 
 
 class Progress:
-    """Of one query, during a run."""
+    """The progress of one query during a run."""
 
     def __init__(
         self, query: Query, stream: Any, counts_up_to: Callable[[int], StepCounts]
@@ -29,20 +30,20 @@ class Progress:
         self._counts_up_to = counts_up_to
         self._sends_dead_letters = query.sends_dead_letters
         self._counted = -1
-        self._said = ""
+        self._last_report = ""
         began = datetime.now(UTC).isoformat(timespec="seconds")
         self._shown = QueryProgress(query.name, tuple(query.targets), "starting", began=began)
 
-    def look(self) -> QueryProgress:
-        # Asked first: what is reported before the end is counted then.
+    def update(self) -> QueryProgress:
+        # The state first: when it says that the query has ended, all reports are there.
         state = self._state()
         last = self._stream.lastProgress
-        if last is not None and last.json != self._said:
-            self._said = last.json
+        if last is not None and last.json != self._last_report:
+            self._last_report = last.json
             report = json.loads(last.json)
             if int(report["batchId"]) > self._counted + 1 and self._counted >= 0:
-                self._take(json.loads(one.json) for one in self._stream.recentProgress)
-            self._take([report])
+                self._count(json.loads(recent.json) for recent in self._stream.recentProgress)
+            self._count([report])
         elif self._shown.batch is None and state == "running":
             state = "starting"
         self._shown = self._shown._replace(state=state)
@@ -52,11 +53,11 @@ class Progress:
         if self._stream.isActive:
             return "running"
         failure = self._stream.exception()
-        # A batch that came when the run was ending is left to the next one.
-        is_well = failure is None or StoppedError.__name__ in str(failure)
-        return "stopped" if is_well else "failed"
+        # A batch that started while the run was stopping is left to the next run.
+        is_stopped = failure is None or is_raised(StoppedError, failure)
+        return "stopped" if is_stopped else "failed"
 
-    def _take(self, reports: Iterable[Mapping[str, Any]]) -> None:
+    def _count(self, reports: Iterable[Mapping[str, Any]]) -> None:
         for report in reports:
             number = int(report["batchId"])
             if number <= self._counted:

@@ -1,4 +1,6 @@
-"""One query of a run: begun, begun again if Spark was too impatient, and ended between batches."""
+"""One query of a run: starts it, restarts it if Spark gave up too early, and stops it between
+batches.
+"""
 
 import json
 import threading
@@ -9,14 +11,12 @@ from moldau.pipelines.compile.lookups import Lookups
 from moldau.pipelines.compile.queries import Query
 from moldau.pipelines.run.micro_batch import BatchWork, StoppedError
 from moldau.pipelines.run.progress import Progress
+from moldau.spark.runtime.recognised_errors import is_raised, is_slow_python_start
 from moldau.spark.runtime.spark_errors import short_text
 
-_LOOK_S = 0.25
+_CHECK_EVERY_S = 0.25
 _STOP_PATIENCE_S = 600.0
-# Spark gives Python ten seconds to start, which is too little on a machine that is very busy. There
-# is no setting for it; nothing was done yet, or what was done is recognised.
-_IMPATIENT = "Python worker failed to connect back"
-_BEGINNINGS_MAX = 10
+_STARTS_MAX = 10
 
 
 class QueryRun:
@@ -29,11 +29,11 @@ class QueryRun:
         self._lookups = lookups
         self._checkpoint = checkpoint
         self._is_once = False
-        self._beginnings = 0
+        self._starts = 0
 
-    def begin(self, *, once: bool) -> None:
+    def start(self, *, once: bool) -> None:
         self._is_once = once
-        self._beginnings += 1
+        self._starts += 1
         trigger = self._pipeline.trigger
         self._work = BatchWork(self._pipeline, self.query, self._lookups, self._checkpoint)
         writer = (
@@ -55,42 +55,44 @@ class QueryRun:
 
     @property
     def failure(self) -> BaseException | None:
-        found: BaseException | None = None if self.is_active else self._stream.exception()
-        return found
+        failure: BaseException | None = None if self.is_active else self._stream.exception()
+        return failure
 
-    def begins_again(self) -> bool:
-        """After a failure that is nobody's fault."""
-        if _IMPATIENT not in str(self.failure) or self._beginnings >= _BEGINNINGS_MAX:
+    def restart(self) -> bool:
+        """Starts the query again if Spark gave up because Python was slow to start. Nothing was
+        written by then, or the targets recognise the batch.
+        """
+        if not is_slow_python_start(self.failure) or self._starts >= _STARTS_MAX:
             return False
         self._work.close()
-        self.begin(once=self._is_once)
+        self.start(once=self._is_once)
         return True
 
-    def ask_to_end(self) -> None:
-        """No batch begins from now on."""
+    def request_stop(self) -> None:
+        """Starts no further batch."""
         self._work.stop()
 
-    def end(self) -> str | None:
-        """After the batch that is under way. Gives what went wrong with that."""
-        self._wait_between_batches()
+    def stop(self) -> str | None:
+        """Stops after the current batch. Returns the error of stopping, if there was one."""
+        self._wait_for_batch()
         problem = None
         try:
             self._stream.stop()
-        except Exception as error:  # noqa: BLE001 - it ends in any case
-            if StoppedError.__name__ not in str(error):
+        except Exception as error:  # noqa: BLE001 - the query ends in any case
+            if not is_raised(StoppedError, error):
                 problem = short_text(error)
         self._work.close()
         return problem
 
-    def _wait_between_batches(self) -> None:
+    def _wait_for_batch(self) -> None:
         pause = threading.Event()
-        for _ in range(round(_STOP_PATIENCE_S / _LOOK_S)):
+        for _ in range(round(_STOP_PATIENCE_S / _CHECK_EVERY_S)):
             if not self.is_active or not (self._work.is_busy or self._is_unfinished()):
                 return
-            pause.wait(_LOOK_S)
+            pause.wait(_CHECK_EVERY_S)
 
     def _is_unfinished(self) -> bool:
-        """Spark has still to write down that the batch is done."""
+        """Whether Spark has not yet recorded the end of the batch."""
         if self._work.last_done is None:
             return False
         last = self._stream.lastProgress

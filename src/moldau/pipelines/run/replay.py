@@ -1,4 +1,4 @@
-"""The same flows over what topics hold of a range of time, as one batch, into other targets."""
+"""Runs a pipeline's flows over a range of time as one batch, into targets with other names."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,7 +7,8 @@ from moldau.connectors.postgres.target import PostgresTarget
 from moldau.core.pipelines.graph import Flow, Pipeline, Postgres, Table, TableKind, Topic
 from moldau.pipelines.compile.frames import frames_of
 from moldau.pipelines.compile.lookups import Lookups
-from moldau.pipelines.compile.queries import outputs_of, source_rows, target_name
+from moldau.pipelines.compile.outputs import outputs_of
+from moldau.pipelines.compile.queries import source_rows, target_name
 from moldau.pipelines.compile.sources import batch_of, kafka_options
 from moldau.pipelines.compile.topics import ensure_topics
 from moldau.protocol.errors import MoldauError
@@ -15,9 +16,9 @@ from moldau.spark.runtime.spark_errors import in_one_line
 
 
 def renamed(pipeline: Pipeline, suffix: str) -> Pipeline:
-    """With targets of their own. Raises MoldauError."""
+    """The pipeline with a suffix at the names of its targets. Raises MoldauError."""
     if not suffix:
-        raise MoldauError("--into is empty, and the pipeline's own targets would be written to")
+        raise MoldauError("--into is empty: the replay would write to the pipeline's own targets")
     flows = {}
     for name, flow in pipeline.flows.items():
         into = flow.into
@@ -26,7 +27,7 @@ def renamed(pipeline: Pipeline, suffix: str) -> Pipeline:
         elif isinstance(into, Table):
             into = replace(into, path=into.path.rstrip("/") + suffix)
         elif isinstance(into, Postgres):
-            # A dot would be a schema's.
+            # A dot would separate a schema from its table.
             into = replace(into, name=into.name + suffix.replace(".", "_"))
         flows[name] = replace(flow, into=into)
     return replace(pipeline, flows=flows)
@@ -35,8 +36,8 @@ def renamed(pipeline: Pipeline, suffix: str) -> Pipeline:
 def replay(
     session: Any, pipeline: Pipeline, from_ms: int | None, to_ms: int | None
 ) -> dict[str, int]:
-    """Rows written by target. At least once: if it fails, what was written stays there. Raises
-    MoldauError.
+    """Returns the number of written rows by target. Delivery is at least once: after a failure,
+    rows that were written stay. Raises MoldauError.
     """
     ensure_topics(pipeline)
     with in_one_line(pipeline.name):
@@ -65,8 +66,10 @@ def _replay(own: Any, pipeline: Pipeline, from_ms: int | None, to_ms: int | None
             count = _counted(topics, lambda rows: _to_topics(rows, pipeline))
             if isinstance(flow.into, Topic):
                 written[flow.into.name] = count
-        for one, rows in outputs.tables:
-            written[target_name(one)] = _counted(rows, lambda rows, one=one: _to_table(rows, one))
+        for _, rows in outputs.tables:
+            written[target_name(flow)] = _counted(
+                rows, lambda rows, flow=flow: _to_table(rows, flow)
+            )
     return written
 
 
@@ -90,7 +93,7 @@ def _to_table(rows: Any, flow: Flow) -> None:
         return
     assert isinstance(into, Table)
     if into.kind is not TableKind.PARQUET:
-        raise MoldauError(f"table {into.path}: only parquet can be replayed into yet")
+        raise MoldauError(f"table {into.path}: only parquet tables can be targets of a replay yet")
     writer = rows.write.mode("append")
     if into.partition_by:
         writer = writer.partitionBy(*into.partition_by)

@@ -1,5 +1,5 @@
-"""What a run keeps on its own machine: how it goes and who runs it, beside Spark's checkpoints
-where these are here too. What belongs to the checkpoints themselves is in checkpoint_notes.py.
+"""The files of a run on its own machine: its status and its lock, beside Spark's checkpoints if
+those are on this machine too. Metadata of the checkpoints is in checkpoint_metadata.py.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from moldau.core.pipelines.graph import Http, Pipeline
-from moldau.pipelines.declare.arguments import wrong
+from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.protocol.errors import MoldauError
 from moldau.storage.disk.disk_calls import sync_file
 
@@ -23,11 +23,11 @@ _OWN = "moldau"
 
 
 class RunFolder:
-    """`path`: a folder of this machine. Spark's checkpoints are there, or at a URL."""
+    """A folder of this machine. Spark's checkpoints are in it, or at a URL."""
 
     def __init__(self, path: Path, url: str | None = None) -> None:
         self.path = path.absolute()
-        # With a scheme: else Spark looks into whatever file system is a cluster's default.
+        # With a scheme, because Spark would use the cluster's default file system.
         self.checkpoint = f"file://{self.path}" if url is None else url.rstrip("/")
         self.is_here = url is None
 
@@ -35,22 +35,23 @@ class RunFolder:
         return f"{self.checkpoint}/{query}"
 
     def kept_answers(self, query: str, source: str) -> str:
-        """Where answers of HTTP stay until their batch is done."""
+        """The folder for HTTP answers, which are kept until their batch is done."""
         return str(self.path / _OWN / "answers" / f"{query}.{source}")
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else runs it meanwhile. Raises MoldauError."""
+        """Locks the folder within the block. Raises MoldauError if another process holds it."""
         (self.path / _OWN).mkdir(parents=True, exist_ok=True)
         with (self.path / _OWN / "lock").open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise MoldauError(
-                    f"the pipeline runs already, in process {self._holder()}; "
-                    "moldau pipeline stop ends it"
+                    f"the pipeline is already running, in process {self._holder()}; "
+                    "stop it with moldau pipeline stop"
                 ) from None
-            # Here, not in what the last run said about itself: who is asked to stop must be right.
+            # In the lock file: the status may be that of an earlier run, and a signal must reach
+            # the right process.
             lock.truncate(0)
             lock.write(str(os.getpid()))
             lock.flush()
@@ -62,7 +63,7 @@ class RunFolder:
 
     @property
     def is_running(self) -> bool:
-        """Whether a process holds it, however the last one ended."""
+        """Whether a process holds the lock; it is released even when a process is killed."""
         file = self.path / _OWN / "lock"
         if not file.exists():
             return False
@@ -84,7 +85,7 @@ class RunFolder:
         return found if isinstance(found, dict) else {}
 
     def write(self, name: str, content: dict[str, Any]) -> None:
-        """All of it or nothing."""
+        """Replaces the file atomically."""
         file = self.path / _OWN / name
         file.parent.mkdir(parents=True, exist_ok=True)
         beside = file.with_suffix(".new")
@@ -95,7 +96,7 @@ class RunFolder:
         beside.replace(file)
 
     def tell_phase(self, name: str, phase: str) -> None:
-        """What a run does before its queries are there."""
+        """Records what the run does before its queries exist."""
         self.write(
             "status.json",
             {
@@ -109,7 +110,7 @@ class RunFolder:
         )
 
     def status(self) -> dict[str, Any]:
-        """As the last run wrote it; a run that was killed could not say that it ends."""
+        """The status that the last run has recorded, corrected if that run was killed."""
         found = self.read("status.json")
         if found and not self.is_running:
             for query in found["queries"]:
@@ -118,12 +119,12 @@ class RunFolder:
         return found | {"running": self.is_running} if found else found
 
     def ask_to_stop(self) -> bool:
-        """False: nobody runs it."""
+        """Requests the running process to stop. False if the pipeline is not running."""
         if not self.is_running:
             return False
         pid = self._holder()
         if pid is None:
-            raise MoldauError("the pipeline has just begun; try again")
+            raise MoldauError("the pipeline has just started; try again")
         try:
             os.kill(pid, signal.SIGTERM)
         except ProcessLookupError:
@@ -131,16 +132,16 @@ class RunFolder:
         return True
 
     def forget(self) -> None:
-        """Checkpoints and everything else. Raises MoldauError while it runs."""
+        """Deletes the folder with its checkpoints. Raises MoldauError while the pipeline runs."""
         if self.is_running:
-            raise MoldauError("the pipeline runs; stop it first")
+            raise MoldauError("the pipeline is running; stop it first")
         if self.path.exists():
             shutil.rmtree(self.path)
 
 
 def folder_of(pipeline: Pipeline, file: Path, given: str | None = None) -> RunFolder:
-    """Where `given` or the file says, else beside it. URLs are for Hadoop's file systems.
-    Raises PipelineError.
+    """The folder named by `given` or the file, by default one beside the file. URLs are for
+    Hadoop's file systems. Raises PipelineError.
     """
     home = file.parent.resolve()
     if given is not None and "://" not in given:
@@ -156,11 +157,11 @@ def folder_of(pipeline: Pipeline, file: Path, given: str | None = None) -> RunFo
 
 
 def _refuse_answers_elsewhere(pipeline: Pipeline, checkpoint: str) -> None:
-    """A run on another machine would not find the answers that its checkpoint counts on."""
+    """Raises PipelineError: a run on another machine would not find the answers."""
     for name, source in pipeline.sources.items():
         if isinstance(source, Http):
-            raise wrong(
+            raise pipeline_error(
                 source.spot,
-                f"'{name}' keeps answers with its checkpoint, which must be a folder then, "
+                f"'{name}' keeps HTTP answers with its checkpoint, which must be a local folder, "
                 f"not {checkpoint}",
             )

@@ -1,4 +1,4 @@
-"""A pipeline at work: its queries are started, watched, and stopped between two batches."""
+"""Runs a pipeline: starts its queries, watches them, and stops them between two batches."""
 
 import os
 import threading
@@ -9,16 +9,17 @@ from typing import Any
 from moldau.core.pipelines.graph import Delivery, Pipeline, Table
 from moldau.core.pipelines.query_progress import QueryProgress
 from moldau.pipelines.compile.lookups import Lookups
-from moldau.pipelines.compile.queries import Query, compile_queries, memory_of, query_frame
+from moldau.pipelines.compile.plan_inspection import is_stateful
+from moldau.pipelines.compile.queries import Query, compile_queries, query_frame
 from moldau.pipelines.compile.sources import (
     StreamTerms,
-    begins_at_group,
     first_offsets,
     group_of,
+    starts_at_group,
     stream_of,
     with_new_partitions,
 )
-from moldau.pipelines.run.checkpoint_metadata import CheckpointNotes
+from moldau.pipelines.run.checkpoint_metadata import CheckpointMetadata
 from moldau.pipelines.run.cluster import fit_shuffles
 from moldau.pipelines.run.plan_compatibility import keep_plans, refuse_other_plans
 from moldau.pipelines.run.query import QueryRun
@@ -26,28 +27,28 @@ from moldau.pipelines.run.run_folder import RunFolder
 from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.spark_errors import cause_of, in_one_line
 
-_LOOK_S = 0.25
+_CHECK_EVERY_S = 0.25
 _INITIAL = "initial.json"
 Show = Callable[[list[QueryProgress]], None]
 
 
 class Running:
-    """One run, while its folder is held. Signal handlers and other threads may call `stop`.
-    `shares_disk`: tasks see the folders of this machine.
+    """One run of a pipeline, while its folder is locked. Signal handlers and other threads may call
+    `stop`. `shares_disk`: tasks see the folders of this machine.
     """
 
     def __init__(
         self, session: Any, pipeline: Pipeline, folder: RunFolder, *, shares_disk: bool = True
     ) -> None:
-        # A session of its own: names of datasets are views there.
+        # A session of its own, because datasets become views with their names.
         self._session = session.newSession()
-        # What every other reader of parquet understands.
+        # The type of timestamps that all readers of Parquet understand.
         self._session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         fit_shuffles(self._session)
         self._pipeline = pipeline
         self._folder = folder
         self._shares_disk = shares_disk
-        self._notes = CheckpointNotes(self._session, folder.checkpoint)
+        self._metadata = CheckpointMetadata(self._session, folder.checkpoint)
         self._stops = threading.Event()
         self._runs: list[QueryRun] = []
         self._error: str | None = None
@@ -63,10 +64,11 @@ class Running:
         show: Show | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> list[QueryProgress]:
-        """Until it is stopped or, with `once`, all is done that is there. `tell`: takes what is
-        done before there are queries, in place of the folder. Raises MoldauError.
+        """Runs until it is stopped or, with `once`, until the available data is processed. `tell`
+        is called with each phase before the queries exist; by default the folder records it. Raises
+        MoldauError.
         """
-        # Or the last run's words would be taken for this one's.
+        # Also replaces the status that the last run has recorded.
         tell = tell or partial(self._folder.tell_phase, self._pipeline.name)
         tell("analysing plans")
         try:
@@ -78,12 +80,12 @@ class Running:
             self._write_status()
             raise
         finally:
-            self._end(show)
+            self._stop_queries(show)
         return self._shown
 
     def _start(self, *, once: bool) -> None:
         starts: dict[str, str] = {}
-        # Their sink writes down in the group where they are, with each transaction.
+        # Queries whose sink commits their position to the group, with each transaction.
         transactional: set[str] = set()
 
         def read(source: str, query: str) -> Any:
@@ -105,79 +107,80 @@ class Running:
             (query, query_frame(self._session, self._pipeline, query, read, tables))
             for query in queries
         ]
-        # All of them before one begins.
+        # Check all queries before one starts.
         if not self._shares_disk:
             for query, frame in frames:
                 self._refuse_folders_of_one_machine(query, frame)
-        plans = refuse_other_plans(self._notes, self._folder, self._pipeline, frames)
-        keep_plans(self._notes, plans)
+        plans = refuse_other_plans(self._metadata, self._folder, self._pipeline, frames)
+        keep_plans(self._metadata, plans)
         for query, frame in frames:
             checkpoint = self._folder.checkpoint_of(query.name)
             run = QueryRun(self._pipeline, query, frame, lookups, checkpoint)
-            run.begin(once=once)
+            run.start(once=once)
             self._runs.append(run)
 
     def _refuse_folders_of_one_machine(self, query: Query, frame: Any) -> None:
-        """Each task would write to a disk of its own, and nobody would find it there again."""
+        """Raises MoldauError for folders that tasks do not see: each would use its own disk."""
         for flow in query.flows:
             if isinstance(flow.into, Table) and "://" not in flow.into.path:
                 raise MoldauError(
                     f"{flow.spot}: tasks run on machines that do not see {flow.into.path}; "
-                    "write to a folder that all share, or to a URL like hdfs://…"
+                    "write to a folder that all machines share, or to a URL like hdfs://…"
                 )
-        if self._folder.is_here and memory_of(frame):
+        if self._folder.is_here and is_stateful(frame):
             raise MoldauError(
-                f"'{query.name}' remembers, and tasks do not see its checkpoint "
+                f"'{query.name}' keeps state, and tasks do not see its checkpoint "
                 f"{self._folder.path}; use a folder that all machines share, or "
                 "--checkpoint hdfs://…"
             )
 
     def _starts(self, queries: list[Query]) -> dict[str, str]:
-        """Decided once for each query: Spark asks again after a crash in the first batch, and
-        `latest` would be another offset then.
+        """The start offsets of each query, resolved only once: after a crash in the first batch
+        Spark requests them again, and `latest` would be another offset by then.
         """
         pipeline = self._pipeline
-        known: dict[str, str] = self._notes.read(_INITIAL)
-        # Queries that begin together begin at the same place.
+        known: dict[str, str] = self._metadata.read(_INITIAL)
+        # Queries that start together start at the same offsets.
         first = cache(partial(first_offsets, pipeline))
-        found = dict(known)
+        starts = dict(known)
         for query in queries:
             for source in query.sources:
                 name = _start_name(query.name, source)
-                # A flow that came later begins now, not where others began long ago.
+                # A flow that was added later starts now, not where others started long ago.
                 start: str | None
                 if name in known:
                     start = with_new_partitions(pipeline, source, known[name])
                 else:
-                    begins = query.name if begins_at_group(pipeline.sources[source]) else source
-                    start = first(source, group_of(pipeline, begins))
+                    owner = query.name if starts_at_group(pipeline.sources[source]) else source
+                    start = first(source, group_of(pipeline, owner))
                 if start is not None:
-                    found[name] = start
-        if found != known:
-            self._notes.write(_INITIAL, found)
-        return found
+                    starts[name] = start
+        if starts != known:
+            self._metadata.write(_INITIAL, starts)
+        return starts
 
     def _watch(self, show: Show | None) -> None:
         while not self._stops.is_set():
             active = [run.is_active for run in self._runs]
-            self._look(show)
+            self._update(show)
             for run in self._runs:
-                if (failure := run.failure) is not None and not run.begins_again():
+                if (failure := run.failure) is not None and not run.restart():
                     name = f"{self._pipeline.name}.{run.query.name}"
                     raise MoldauError(f"{name}: {cause_of(failure)}")
             if not any(active) and not any(run.is_active for run in self._runs):
                 return
-            self._stops.wait(_LOOK_S)
+            self._stops.wait(_CHECK_EVERY_S)
 
-    def _look(self, show: Show | None) -> None:
-        found = [run.progress.look() for run in self._runs]
-        is_news = found != self._shown or self._error is not None
-        if is_news:
-            self._shown = found
+    def _update(self, show: Show | None) -> None:
+        queries = [run.progress.update() for run in self._runs]
+        has_changed = queries != self._shown or self._error is not None
+        if has_changed:
+            self._shown = queries
             self._write_status()
-        # How long a query has been starting changes, if nothing else does.
-        if show is not None and (is_news or any(one.state == "starting" for one in found)):
-            show(found)
+        # The shown time of a starting query changes even if nothing else does.
+        is_starting = any(query.state == "starting" for query in queries)
+        if show is not None and (has_changed or is_starting):
+            show(queries)
 
     def _write_status(self) -> None:
         self._folder.write(
@@ -187,19 +190,19 @@ class Running:
                 "pid": os.getpid(),
                 "delivery": self._pipeline.delivery,
                 "error": self._error,
-                "queries": [one._asdict() for one in self._shown],
+                "queries": [query._asdict() for query in self._shown],
             },
         )
 
-    def _end(self, show: Show | None) -> None:
-        """A batch that is under way is finished first: stopping in the middle of one upsets
-        Spark's own thread.
+    def _stop_queries(self, show: Show | None) -> None:
+        """Current batches are finished first: an interrupt in the middle of one makes Spark's own
+        thread fail.
         """
         for run in self._runs:
-            run.ask_to_end()
-        problems = [problem for run in self._runs if (problem := run.end()) is not None]
+            run.request_stop()
+        problems = [problem for run in self._runs if (problem := run.stop()) is not None]
         if self._runs:
-            self._look(show)
+            self._update(show)
         if problems and self._error is None:
             raise MoldauError(problems[0])
 

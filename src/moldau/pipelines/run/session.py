@@ -1,4 +1,4 @@
-"""A Spark session with the settings that pipelines need."""
+"""Creates a Spark session with the settings that pipelines need."""
 
 import os
 from collections.abc import Mapping
@@ -10,21 +10,22 @@ from moldau.pipelines.run.cluster import check_master, is_local, python_for_task
 from moldau.protocol.errors import MoldauError
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
-# Each was measured or met; docs/how-to/pipelines.md tells users what they may change.
+# Each was measured or has fixed a failure; docs/how-to/pipelines.md says which ones users may
+# change.
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.speculation": "false",
     "spark.ui.showConsoleProgress": "false",
-    # A busy machine takes its time to start Python.
+    # A busy machine may be slow to start Python.
     "spark.python.authenticate.socketTimeout": "120s",
     # State may be larger than memory.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
-    # Stopping a query goes through a regular expression that is deep for long texts.
+    # Stopping a query matches a regular expression that recurses deeply in long texts.
     "spark.driver.extraJavaOptions": f"-Xss8m -Dlog4j2.configurationFile={_LOG_SETTINGS}",
 }
-# A third to a half of the time of small batches, on a local disk. Others know better ways.
+# Saves a third to a half of the time of small batches on a local disk.
 _LOCAL_CHECKPOINT = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing."
@@ -38,14 +39,16 @@ _LOCAL_SETTINGS = {
 }
 
 
-# PySpark writes JSON with a Java stack for what is raised anyway, and told in one line.
+# PySpark logs JSON with a Java stack for errors that are raised and reported anyway.
 _NOISE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def new_session(
     name: str, master: str, settings: Mapping[str, str], *, checkpoint: str = ""
 ) -> Any:
-    """Or the one that this process has. `checkpoint` is a folder or a URL. Raises MoldauError."""
+    """A session, or the one that this process has. `checkpoint` is a folder or a URL. Raises
+    MoldauError.
+    """
     need_packages()
     from pyspark.sql import SparkSession
 
@@ -68,12 +71,12 @@ def new_session(
         with python_for_tasks(master, settings):
             session = builder.getOrCreate()
     except Exception as error:  # noqa: BLE001 - Spark raises all sorts
-        raise MoldauError(f"Spark does not start at {master}: {_first_line(error)}") from None
+        raise MoldauError(f"cannot start Spark at {master}: {_first_line(error)}") from None
     return session
 
 
 def quiet_pyspark() -> None:
-    """Errors of plans are raised, and not printed on the way."""
+    """Stops PySpark from logging errors of plans, which it raises as well."""
     from pyspark.logger import PySparkLogger
 
     for name in _NOISE:

@@ -1,4 +1,4 @@
-"""The Python that Spark starts for its workers on this machine."""
+"""Provides the Python that Spark starts for its workers on this machine."""
 
 import os
 import re
@@ -26,7 +26,7 @@ exec "{python}" "$@"
 
 
 def worker_python() -> str:
-    """This process's own, without Spark's archive if Spark is installed beside it."""
+    """The Python of this process, in a wrapper that hides Spark's archive if Spark is installed."""
     found = find_spec("pyspark")
     if found is None or found.origin is None or ".zip" in found.origin:
         return sys.executable
@@ -37,12 +37,12 @@ def worker_python() -> str:
     try:
         if not program.exists() or program.read_text() != content:
             program.parent.mkdir(parents=True, exist_ok=True)
-            # Another process may be doing the same: the last one wins, and both are right.
+            # If another process does the same, the last one wins, with the same content.
             with tempfile.NamedTemporaryFile("w", dir=program.parent, delete=False) as file:
                 file.write(content)
             Path(file.name).chmod(0o755)
             Path(file.name).replace(program)
     except OSError:
-        # Slower, and as good.
+        # It works without the wrapper, but slower.
         return sys.executable
     return str(program)

@@ -1,1 +1,3 @@
-"""What every part shares in a Python process of Spark: its connection, its Java, its errors."""
+"""Shared by sources and sinks in Spark's Python processes: connections, Java, errors. Nothing here
+reads or writes records.
+"""

@@ -1,5 +1,5 @@
-"""How a process of Spark's talks to the brokers: one cluster in one thread for each set of
-settings. Spark uses its Python processes again and again, and so are the connections.
+"""The brokers' connections in a Python process of Spark: one cluster in one thread for each set of
+settings. Spark reuses its Python processes, and they reuse their connections.
 """
 
 from collections.abc import Coroutine, Mapping
@@ -41,16 +41,16 @@ class Connection:
 
 
 def connection_to(settings: Mapping[str, str]) -> Connection:
-    """The one of this process. Nothing is asked before it is used."""
+    """The connection that this process shares. It sends nothing before it is used."""
     key = tuple(sorted(settings.items()))
-    found = _shared.pop(key, None)
-    if found is None or not found.thread.is_usable:
+    connection = _shared.pop(key, None)
+    if connection is None or not connection.thread.is_usable:
         while len(_shared) >= _KEPT_MAX:
             _shared.pop(next(iter(_shared))).close()
-        found = Connection(settings)
-    # The one used last is let go last.
-    _shared[key] = found
-    return found
+        connection = Connection(settings)
+    # The most recently used connection is closed last.
+    _shared[key] = connection
+    return connection
 
 
 def consumer_config(settings: Mapping[str, str]) -> ConsumerConfig:

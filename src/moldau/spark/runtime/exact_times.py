@@ -4,4 +4,4 @@ EXACT_TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""For JSON and CSV: Spark would cut times to milliseconds."""
+"""Formats that keep microseconds; Spark's defaults cut times to milliseconds."""

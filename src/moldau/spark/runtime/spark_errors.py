@@ -1,4 +1,4 @@
-"""Of what Spark raises, the line that says something."""
+"""Finds the meaningful line in the errors that Spark raises."""
 
 import re
 from collections.abc import Iterator
@@ -7,33 +7,33 @@ from contextlib import contextmanager
 from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.task_errors import called_from, raised_in_python
 
-_SPARKS = ("pyspark", "py4j")
+_SPARK_PACKAGES = ("pyspark", "py4j")
 _RAISED = "[USER_RAISED_EXCEPTION] "
-"""By raise_error in a plan: ours, or the user's."""
+"""Marks errors of raise_error in a plan, ours or the user's."""
 _TEXT_MAX = 500
 
 
 @contextmanager
-def in_one_line(what: str) -> Iterator[None]:
-    """Raises MoldauError in place of Spark's."""
+def in_one_line(prefix: str) -> Iterator[None]:
+    """Raises MoldauError with one line in place of Spark's errors."""
     try:
         yield
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in _SPARKS:
+        if type(error).__module__.partition(".")[0] not in _SPARK_PACKAGES:
             raise
-        raise MoldauError(f"{what}: {cause_of(error)}") from None
+        raise MoldauError(f"{prefix}: {cause_of(error)}") from None
 
 
 def cause_of(failure: BaseException) -> str:
-    """Of a stack of causes."""
+    """The line that explains a stack of causes."""
     text = str(failure)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     own = [line for line in lines if line.startswith("moldau.") and "Error: " in line]
     if own:
         return own[-1].partition(": ")[2]
-    said = [line.partition(_RAISED)[2] for line in lines if _RAISED in line]
-    if said:
-        return said[0].partition(" SQLSTATE: ")[0]
+    raised = [line.partition(_RAISED)[2] for line in lines if _RAISED in line]
+    if raised:
+        return raised[0].partition(" SQLSTATE: ")[0]
     return _raised_by_task(text) or _with_place(_with_root(failure), called_from(text))
 
 
@@ -41,32 +41,33 @@ def _raised_by_task(text: str) -> str | None:
     raised = raised_in_python(text)
     if raised is None:
         return None
-    if raised.said.startswith("["):
-        return _with_place(short_text(ValueError(raised.said)), called_from(text))
-    told = f"{raised.name.rpartition('.')[2]}: {raised.said}"[:_TEXT_MAX]
+    if raised.message.startswith("["):
+        return _with_place(short_text(ValueError(raised.message)), called_from(text))
+    line = f"{raised.name.rpartition('.')[2]}: {raised.message}"[:_TEXT_MAX]
     if raised.function is not None:
-        told = f"in {raised.function}: {told}"
-    return _with_place(told, raised.place)
+        line = f"in {raised.function}: {line}"
+    return _with_place(line, raised.place)
 
 
 def _with_root(failure: BaseException) -> str:
-    """Spark's own errors tell everything; of others the first cause says more than the last."""
-    told = short_text(failure)
+    """The error, with its root cause unless it is one of Spark's own, which explain themselves."""
+    text = short_text(failure)
     root = failure
     while (cause := getattr(root, "_cause", None)) is not None:
         root = cause
-    said = short_text(root)
-    return told if told.startswith("[") or said in told else f"{told}, because of {said}"
+    root_text = short_text(root)
+    is_enough = text.startswith("[") or root_text in text
+    return text if is_enough else f"{text}, because of {root_text}"
 
 
-def _with_place(told: str, place: str | None) -> str:
-    return told if place is None else f"{place}: {told}"
+def _with_place(text: str, place: str | None) -> str:
+    return text if place is None else f"{place}: {text}"
 
 
 def short_text(error: BaseException) -> str:
-    """What Spark says, without its plans and stacks."""
+    """Spark's message without plans and stacks."""
     text = str(error).strip()
-    # A parser's message has its point on the second line.
+    # The parser's messages begin with an empty line.
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
     first = re.split(r"\s*SQLSTATE: \w+|;? line \d+,? pos \d+", lines[0])[0]
     if not text.startswith("["):

@@ -1,14 +1,14 @@
-"""What Spark's Python processes, which serve many tasks, are spared between two of them."""
+"""Speeds up PySpark's garbage collection after each task."""
 
 import gc
 
 from pyspark import TaskContext
 
 
-def settle() -> None:
-    """Called when a task is done. PySpark collects garbage after each task and looks at all that is
-    loaded then, for tens of milliseconds: more than a small task takes. Modules stay, so from the
-    first task on they are left out.
+def freeze_garbage() -> None:
+    """Call it at the end of a task. PySpark collects garbage after each task, which takes tens of
+    milliseconds with all loaded modules: more than a small task. Modules stay loaded, so they are
+    excluded from the first task on.
     """
     if TaskContext.get() is not None and not gc.get_freeze_count():
         gc.collect()

@@ -1,1 +1,3 @@
-"""Writing topics from Spark, at least once or exactly once."""
+"""Writes topics from Spark, at least once or exactly once. The driver owns transactions, tasks only
+write in them.
+"""

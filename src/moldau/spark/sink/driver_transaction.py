@@ -1,5 +1,5 @@
-"""One transaction shared by many processes: the driver begins and ends it, tasks write in it, each
-partition by one task.
+"""One transaction shared by many processes: the driver begins and ends it, tasks write in it, and
+each partition is written by one task.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
 class TransactionTicket(NamedTuple):
-    """What a task is given to write in a transaction of the driver's."""
+    """What a task needs to write in the driver's transaction."""
 
     settings: dict[str, str]
     transactional_id: str
@@ -29,14 +29,14 @@ class TransactionTicket(NamedTuple):
 
 
 def as_fenced(error: MoldauError, name: str) -> MoldauError:
-    """One line for whoever was overtaken; any other error stays what it is."""
+    """FencedRunError if the error says that another run has taken over, otherwise the error."""
     if isinstance(error, KafkaError) and error.code in _FENCED:
         return FencedRunError(f"'{name}': another run of this job has taken over; this one stops")
     return error
 
 
 class OpenProducer:
-    """A transactional producer without a face for records."""
+    """A transactional producer that takes encoded batches instead of records."""
 
     def __init__(self, settings: Mapping[str, str], transactional_id: str) -> None:
         self.face = ProducerSession(None, {**settings, "transactional.id": transactional_id}, {})
@@ -44,19 +44,21 @@ class OpenProducer:
         self.thread.call(mark_own_thread)
         self.engine = self.thread.run(self.face.open(ThreadPatience(), is_shared=True))
         self.identity: ProducerIdentity | None = None
-        """Of the transaction that a task writes in."""
-        self.places: set[TopicPartition] = set()
-        """What tasks of this process wrote in it."""
+        """The producer id and epoch of the transaction that a task writes in."""
+        self.partitions: set[TopicPartition] = set()
+        """Partitions that tasks of this process wrote in the transaction."""
 
     def close(self) -> None:
-        """Leaves a transaction as it is."""
+        """Closes the producer without ending its transaction."""
         if self.thread.is_usable:
             self.thread.run(self.face.close())
             self.thread.close()
 
 
 class DriverTransaction:
-    """The driver's side. Making it fences every older run and aborts what it left open."""
+    """The driver's side of a transaction. Its creation fences older runs and aborts the transaction
+    that they left open.
+    """
 
     def __init__(self, settings: Mapping[str, str], transactional_id: str) -> None:
         self._id = transactional_id
@@ -81,14 +83,14 @@ class DriverTransaction:
         return TransactionTicket(self._settings, self._id, *identity)
 
     def commit(self, offsets: Mapping[TopicPartition, Committed], group_id: str) -> None:
-        """Rows and offsets become visible together. What ran out of time may have happened."""
-        told = {
-            one: OffsetAndMetadata(committed.offset, committed.metadata)
-            for one, committed in offsets.items()
+        """Commits rows and offsets together. After a time-out it may still have happened."""
+        group_offsets = {
+            partition: OffsetAndMetadata(committed.offset, committed.metadata)
+            for partition, committed in offsets.items()
         }
 
         async def commit() -> None:
-            await self._producer.face.transactions.send_offsets(told, group_id)
+            await self._producer.face.transactions.send_offsets(group_offsets, group_id)
             await self._producer.face.transactions.commit()
 
         try:
@@ -97,13 +99,13 @@ class DriverTransaction:
             raise as_fenced(error, self._id) from error
 
     def abort(self) -> None:
-        """Raises FencedRunError if somebody else has the id by now."""
+        """Raises FencedRunError if another run has taken over the transactional id."""
         try:
             self._producer.thread.run(self._producer.face.transactions.abort())
         except MoldauError as error:
             if isinstance(error, KafkaError) and error.code is ErrorCode.INVALID_TXN_STATE:
-                # Nobody wrote anything, and a coordinator of the first protocol has nothing to end.
-                # Who has lost the id is told that before.
+                # Nothing was written, and a coordinator of the first protocol has nothing to abort.
+                # A fenced producer gets another error.
                 self._producer.close()
                 self._producer = self._open()
                 return

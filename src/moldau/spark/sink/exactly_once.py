@@ -1,8 +1,7 @@
-"""Exactly-once into topics, on any Kafka with transactions: for `foreachBatch`. See
-core/spark/exactly_once.py for what is decided, and docs/how-to/spark.md for how it is used.
+"""Exactly-once writing to topics, for `foreachBatch`, on any Kafka with transactions. Decisions are
+in core/spark/exactly_once.py, instructions in docs/how-to/spark.md.
 """
 
-import json
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +11,15 @@ from pyspark.sql import functions as sql
 from moldau.client.admin.groups import Committed
 from moldau.core.spark.errors import FencedRunError, OptionError
 from moldau.core.spark.exactly_once import Marker, Verdict, digest_of, judge, write_marker
-from moldau.core.spark.offset_json import read_query_offsets
-from moldau.core.spark.options import QUERY_ID_PROPERTY, sink_options
-from moldau.spark.runtime.task_errors import comes_again, first_line
+from moldau.core.spark.options import sink_options
+from moldau.spark.runtime.recognised_errors import is_raised
+from moldau.spark.runtime.task_errors import first_line, is_repeatable
+from moldau.spark.sink.checkpoint_files import (
+    is_spark_connect,
+    offset_lines,
+    query_id_of,
+    source_offsets,
+)
 from moldau.spark.sink.driver_transaction import DriverTransaction, TransactionTicket
 from moldau.spark.sink.task_writer import (
     ENCODED_SCHEMA,
@@ -30,21 +35,33 @@ from moldau.types import TopicPartition
 _log = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 3
-"""So often a batch is written before the query fails."""
+"""Attempts to write a batch before the query fails."""
 _PIECES_MAX = 1024
-# Long enough for a slow batch; what is left open after a crash is aborted when the job comes back.
+# Long enough for a slow batch; the next run aborts a transaction that a crash leaves open.
 _TIMEOUT_MS_DEFAULT = "900000"
 
 
 class ExactlyOnceSink:
-    """Writes each micro-batch in one transaction, together with the query's progress.
+    """Writes each micro-batch to topics exactly once, for `foreachBatch` of a streaming query.
 
+    A batch is one transaction, which also commits the query's progress to a consumer group. A
+    second run with the same name fences the first.
+
+    Args:
+        name: A name that only this job uses. It becomes the transactional id.
+        checkpoint: The query's `checkpointLocation`.
+        options: The options of `format("moldau")`, such as `topic` and `kafka.bootstrap.servers`.
+        group: The consumer group for the query's progress (default: `name`).
+
+    Raises:
+        OptionError: An option is missing, unknown or invalid.
+
+    Example:
+        ```python
+        options = {"kafka.bootstrap.servers": "localhost:9092", "topic": "orders.big"}
         sink = ExactlyOnceSink("orders.big", checkpoint, options)
         rows.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).start()
-
-    `name` is the job's own: its transactional id, and the `group` that shows its progress, unless
-    that has another name. A second run with the same name takes over from the first. `options` are
-    those of `format("moldau")`.
+        ```
     """
 
     def __init__(
@@ -61,30 +78,44 @@ class ExactlyOnceSink:
         self._markers: list[str] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        """Spark Connect sends it to the server, whose process makes a transaction of its own."""
+        """Spark Connect sends the sink to the server, whose process opens its own transaction."""
         return self.__dict__ | {"_transaction": None, "_markers": []}
 
     def prepare(self) -> None:
-        """Fences every older run and aborts what it left open. The first batch does it if nobody
-        did.
+        """Fences older runs and aborts the transaction that they left open.
+
+        The first batch does it automatically. Call it to find out before the query starts.
+
+        Raises:
+            MoldauError: The brokers are unreachable or refuse the transactional id.
         """
         if self._transaction is None:
             self._transaction = DriverTransaction(self._settings, self.name)
-            # Behind the fence: nobody can commit anything more under this name.
-            # Runs before this one may have written down their batches under the job's own name.
+            # Older runs are fenced now, and cannot commit anything after this read. They may have
+            # committed their progress to a group with the job's name.
             self._markers = [
-                one.metadata
+                committed.metadata
                 for group in {self.group, self.name}
-                for one in self._transaction.committed(group).values()
+                for committed in self._transaction.committed(group).values()
             ]
 
     def close(self) -> None:
-        """Ends the producer; closing twice is fine."""
+        """Closes the producer. A second call has no effect."""
         if self._transaction is not None:
             self._transaction.close()
             self._transaction = None
 
     def __call__(self, rows: Any, batch_id: int) -> None:
+        """Writes a micro-batch; Spark calls it.
+
+        Args:
+            rows: The batch: a data frame with the columns of `format("moldau")`.
+            batch_id: Spark's number of the batch.
+
+        Raises:
+            FencedRunError: Another run with the same name has taken over.
+            StaleCheckpointError: The checkpoint is older than the committed progress.
+        """
         session = rows.sparkSession
         _refuse_speculation(session)
         check_rows(rows.schema, self._topic)
@@ -94,13 +125,13 @@ class ExactlyOnceSink:
         marker = Marker(query_id, batch_id, digest_of(lines))
         if judge(self._markers, marker, self.name) is Verdict.SKIP:
             _log.info("'%s': batch %s is committed already", self.name, batch_id)
-            # What stateful steps remember of it is not: they run again, for nobody.
+            # The state of stateful steps is not committed yet: run them without writing.
             rows.write.format("noop").mode("overwrite").save()
             return
         try:
             self._write_until_done(rows, marker, source_offsets(lines))
         except BaseException:
-            # What became of the last request may not be known: whoever comes next asks.
+            # The result of the last request may be unknown: the next batch reads the progress.
             self.close()
             raise
 
@@ -113,13 +144,13 @@ class ExactlyOnceSink:
             try:
                 written = self._write(rows, ticket)
             except Exception as error:
-                # Raises if somebody else has taken over: then nothing more is tried.
+                # Raises FencedRunError if another run has taken over: then there is no retry.
                 self._transaction.abort()
-                is_last = attempt == ATTEMPTS_MAX or comes_again(error)
-                if is_last or FencedRunError.__name__ in str(error):
+                is_last = attempt == ATTEMPTS_MAX or is_repeatable(error)
+                if is_last or is_raised(FencedRunError, error):
                     raise
                 _log.warning(
-                    "'%s': batch %s is written again: %s",
+                    "'%s': retrying batch %s: %s",
                     self.name,
                     marker.batch_id,
                     first_line(error),
@@ -134,14 +165,14 @@ class ExactlyOnceSink:
         tasks = int(session.conf.get("spark.sql.shuffle.partitions"))
         tasks = min(tasks, max(_parallelism(session), 1))
         encoded = rows.select(names).mapInArrow(RowEncoder(ticket, self._topic), ENCODED_SCHEMA)
-        # All of a partition to one task, and a topic's partitions evenly to all tasks.
-        place = sql.expr(f"cast(pmod(hash(topic) + partition, {tasks}) as int)")
-        placed = encoded.repartitionById(tasks, place).sortWithinPartitions(*ORDER)
-        written: list[Any] = placed.mapInArrow(self._task(ticket), WRITTEN_SCHEMA).collect()
+        # Each partition goes to one task, and a topic's partitions spread evenly over all tasks.
+        task = sql.expr(f"cast(pmod(hash(topic) + partition, {tasks}) as int)")
+        shuffled = encoded.repartitionById(tasks, task).sortWithinPartitions(*ORDER)
+        written: list[Any] = shuffled.mapInArrow(self._task(ticket), WRITTEN_SCHEMA).collect()
         return written
 
     def _task(self, ticket: TransactionTicket) -> TransactionWriter:
-        """What writes the rows of some partitions."""
+        """The function that writes the rows of several partitions in a task."""
         return TransactionWriter(ticket)
 
     def _commit(
@@ -149,17 +180,19 @@ class ExactlyOnceSink:
     ) -> None:
         assert self._transaction is not None
         text = write_marker(marker)
-        progress = {one: Committed(offset, metadata=text) for one, offset in offsets.items()}
-        if not progress and (place := self._marker_place(written)) is not None:
-            # Its sources are no topics; somewhere the batch must be written down.
-            progress = {place: Committed(marker.batch_id + 1, metadata=text)}
+        progress = {
+            partition: Committed(offset, metadata=text) for partition, offset in offsets.items()
+        }
+        if not progress and (partition := self._marker_partition(written)) is not None:
+            # Without topics among the sources, the marker is committed for a target partition.
+            progress = {partition: Committed(marker.batch_id + 1, metadata=text)}
         if not progress:
             self._transaction.abort()
             return
         self._transaction.commit(progress, self.group)
         self._markers = [text]
 
-    def _marker_place(self, written: list[Any]) -> TopicPartition | None:
+    def _marker_partition(self, written: list[Any]) -> TopicPartition | None:
         if self._topic is not None:
             return TopicPartition(self._topic, 0)
         return TopicPartition(written[0]["topic"], 0) if written else None
@@ -172,66 +205,10 @@ def _refuse_speculation(session: Any) -> None:
         )
 
 
-def offset_lines(session: Any, checkpoint: str, batch_id: int) -> list[str]:
-    """What Spark has written down of a batch before it runs: one line for each source."""
-    lines = _lines_of(session, checkpoint, f"offsets/{batch_id}")
-    # A version and the batch's own facts come first.
-    return [line for line in lines[2:] if line.strip()]
-
-
-def query_id_of(session: Any, checkpoint: str) -> str:
-    """The same for all runs with a checkpoint."""
-    if not _is_connected(session):
-        return str(session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY) or "")
-    return str(json.loads("".join(_lines_of(session, checkpoint, "metadata")))["id"])
-
-
-def _is_connected(session: Any) -> bool:
-    """Of Spark Connect: there is no JVM within reach."""
-    return type(session).__module__.startswith("pyspark.sql.connect")
-
-
 def _parallelism(session: Any) -> int:
     """How many tasks run at once."""
-    if not _is_connected(session):
+    if not is_spark_connect(session):
         return int(session.sparkContext.defaultParallelism)
-    # Nobody tells it there, but a range is cut into as many pieces.
+    # Spark Connect does not report it, but cuts a range into as many pieces.
     pieces = session.range(_PIECES_MAX).select(sql.spark_partition_id().alias("piece"))
     return int(pieces.agg(sql.max("piece")).first()[0]) + 1
-
-
-def _lines_of(session: Any, checkpoint: str, name: str) -> list[str]:
-    path = f"{checkpoint}/{name}"
-    missing = OptionError(
-        f"{path} is not there; the sink needs the query's checkpointLocation, not {checkpoint}"
-    )
-    if _is_connected(session):
-        try:
-            # One small file: its lines come in order.
-            return [row.value for row in session.read.text(path).collect()]
-        except Exception as error:
-            if "PATH_NOT_FOUND" in str(error):
-                raise missing from None
-            raise
-    jvm = session.sparkContext._jvm
-    file = jvm.org.apache.hadoop.fs.Path(path)
-    system = file.getFileSystem(session.sparkContext._jsc.hadoopConfiguration())
-    if not system.exists(file):
-        raise missing
-    stream = system.open(file)
-    try:
-        content = jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
-    finally:
-        stream.close()
-    return str(content).splitlines()
-
-
-def source_offsets(lines: list[str]) -> dict[TopicPartition, int]:
-    """Of the sources that are topics."""
-    found: dict[TopicPartition, int] = {}
-    for line in lines:
-        try:
-            found |= read_query_offsets(json.loads(line)).offsets
-        except (ValueError, TypeError, AttributeError):
-            continue
-    return found

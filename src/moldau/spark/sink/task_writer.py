@@ -1,6 +1,6 @@
-"""What tasks do for exactly-once. First rows become encoded batches of their target partitions;
-these few large rows are shuffled, not the many small ones. Then one task per partition writes them
-in the driver's transaction.
+"""The tasks' side of exactly-once writing. First, rows are encoded as batches of their target
+partitions, so that a few large rows are shuffled instead of many small ones. Then one task per
+partition writes its batches in the driver's transaction.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from moldau.protocol.errors import MoldauError
 from moldau.protocol.records.arrow import source_columns
 from moldau.protocol.records.batches import BATCH_HEADER_SIZE
 from moldau.protocol.records.record_loops import encode_columns
-from moldau.spark.runtime.worker_process import settle
+from moldau.spark.runtime.worker_process import freeze_garbage
 from moldau.spark.sink.driver_transaction import OpenProducer, TransactionTicket, as_fenced
 from moldau.spark.sink.writer import by_topic
 from moldau.types import NO_OFFSET, TopicPartition
@@ -30,33 +30,33 @@ ENCODED_SCHEMA = (
 )
 ORDER = ("topic", "partition", "task", "number")
 WRITTEN_SCHEMA = "topic string, partition int, rows bigint, first_offset bigint"
-# Rows are encoded in pieces of this size: large batches for each partition, little memory.
+# Rows are encoded in pieces of this size: large batches for each partition in little memory.
 _PIECE_BYTES = 8 << 20
 _shared: dict[tuple[Any, ...], OpenProducer] = {}
 _KEPT_MAX = 4
 
 
 def producer_of(ticket: TransactionTicket) -> OpenProducer:
-    """The one of this process."""
+    """The producer that tasks of this process share."""
     key = (ticket.transactional_id, *sorted(ticket.settings.items()))
-    found = _shared.pop(key, None)
-    if found is None or not found.thread.is_usable:
+    producer = _shared.pop(key, None)
+    if producer is None or not producer.thread.is_usable:
         while len(_shared) >= _KEPT_MAX:
             _shared.pop(next(iter(_shared))).close()
-        found = OpenProducer(ticket.settings, ticket.transactional_id)
-    _shared[key] = found
-    return found
+        producer = OpenProducer(ticket.settings, ticket.transactional_id)
+    _shared[key] = producer
+    return producer
 
 
 def forget(ticket: TransactionTicket) -> None:
-    """After an error: whatever was under way must not go on with it."""
+    """Closes the producer after an error, so that requests in flight end with it."""
     key = (ticket.transactional_id, *sorted(ticket.settings.items()))
-    if (found := _shared.pop(key, None)) is not None:
-        found.close()
+    if (producer := _shared.pop(key, None)) is not None:
+        producer.close()
 
 
 class RowEncoder:
-    """The function for the first `mapInArrow`."""
+    """The function of the first `mapInArrow`: encodes rows."""
 
     def __init__(self, ticket: TransactionTicket, topic: str | None) -> None:
         self._ticket = ticket
@@ -71,26 +71,28 @@ class RowEncoder:
         self._number = 0
         for piece in _pieces(batches):
             rows = [
-                row for topic, part in by_topic(piece, self._topic) for row in self._of(topic, part)
+                row
+                for topic, part in by_topic(piece, self._topic)
+                for row in self._encoded(topic, part)
             ]
             columns = list(zip(*rows, strict=True)) or [()] * len(_ENCODED)
             arrays = [
                 pa.array(column, kind()) for column, kind in zip(columns, _kinds(pa), strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, names=list(_ENCODED))
-        settle()
+        freeze_garbage()
 
-    def _of(self, name: str, rows: Any) -> Iterator[tuple[Any, ...]]:
+    def _encoded(self, name: str, rows: Any) -> Iterator[tuple[Any, ...]]:
         producer = self._producer
         topic: Topic = producer.thread.run(producer.engine.topic(name))
-        most = min(BATCH_BYTES, producer.face.options.rules.request_bytes_max - 1024)
+        bytes_max = min(BATCH_BYTES, producer.face.options.rules.request_bytes_max - 1024)
         now_ms = producer.face.opened.cluster.clock.wall_ms()
         for number, part in _by_partition(rows, topic, self._task + self._number):
             columns = source_columns(part, now_ms)
             row = 0
             while row < columns.rows:
                 encoded = encode_columns(
-                    columns, row, now_ms, most - BATCH_HEADER_SIZE, BATCH_HEADER_SIZE
+                    columns, row, now_ms, bytes_max - BATCH_HEADER_SIZE, BATCH_HEADER_SIZE
                 )
                 self._check(name, encoded.body)
                 yield (
@@ -101,10 +103,10 @@ class RowEncoder:
                 self._number += 1
 
     def _check(self, name: str, body: bytearray) -> None:
-        most = self._producer.face.options.rules.request_bytes_max
-        if len(body) > most + BATCH_HEADER_SIZE:
+        bytes_max = self._producer.face.options.rules.request_bytes_max
+        if len(body) > bytes_max + BATCH_HEADER_SIZE:
             raise ClientError(
-                f"topic '{name}': a row of {len(body)} bytes; kafka.max.request.size is {most}"
+                f"topic '{name}': a row of {len(body)} bytes; kafka.max.request.size is {bytes_max}"
             )
 
 
@@ -132,7 +134,9 @@ def _pieces(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _by_partition(rows: Any, topic: Topic, turn: int) -> Iterator[tuple[int, Any]]:
-    """Rows that choose none go together, in turn: the same way if the task runs again."""
+    """Rows by partition. Rows that choose none go to the partition whose turn it is, which is the
+    same one if the task runs again.
+    """
     import pyarrow.compute as pc
 
     count = len(topic.partitions)
@@ -155,8 +159,8 @@ class _Target(NamedTuple):
 
 
 class TransactionWriter:
-    """The function for the second `mapInArrow`: all batches of a partition come to one task, in
-    order.
+    """The function of the second `mapInArrow`: writes batches. All batches of a partition come to
+    one task, in order.
     """
 
     def __init__(self, ticket: TransactionTicket) -> None:
@@ -167,8 +171,8 @@ class TransactionWriter:
 
         context = TaskContext.get()
         if context is not None and context.attemptNumber() > 0:
-            # Its numbers would be those of the first attempt, whose rows may be there already.
-            raise ClientError("a task failed; the whole batch is written again")
+            # Its sequence numbers would be those of the first attempt, whose rows may be written.
+            raise ClientError("a task failed; the whole batch is retried")
         try:
             written = self._write(batches)
         except MoldauError as error:
@@ -184,7 +188,7 @@ class TransactionWriter:
                  ("first_offset", pa.int64())]
             ),
         )  # fmt: skip
-        settle()
+        freeze_garbage()
 
     def _write(self, batches: Iterable[Any]) -> list[dict[str, Any]]:
         producer = None
@@ -193,42 +197,42 @@ class TransactionWriter:
             if rows.num_rows and producer is None:
                 producer = producer_of(self._ticket)
                 self._adopt(producer)
-            for place, batch in _read_encoded(rows):
+            for partition, batch in _read_encoded(rows):
                 assert producer is not None
-                self._file(producer, targets, place, batch)
+                self._send(producer, targets, partition, batch)
         if producer is None:
             return []
         producer.thread.run(producer.engine.flush())
-        told = [self._told(place, target) for place, target in targets.items()]
+        written = [self._written_row(partition, target) for partition, target in targets.items()]
         producer.face.transactions.give_back()
-        return told
+        return written
 
     def _adopt(self, producer: OpenProducer) -> None:
         identity = ProducerIdentity(self._ticket.producer_id, self._ticket.epoch)
         if producer.identity != identity:
             producer.identity = identity
-            producer.places.clear()
+            producer.partitions.clear()
         producer.thread.run(producer.face.transactions.adopt(identity))
 
-    def _file(
+    def _send(
         self,
         producer: OpenProducer,
         targets: dict[TopicPartition, _Target],
-        place: TopicPartition,
+        partition: TopicPartition,
         batch: Batch,
     ) -> None:
         cluster = producer.engine.cluster
-        if place not in targets:
-            if place in producer.places:
-                raise _written_twice(place)
-            producer.places.add(place)
-            found = producer.thread.run(list_offsets(cluster, {place: int(LATEST)}))
-            targets[place] = _Target(found[place].offset, [])
-            producer.thread.run(producer.engine.topic(place.topic))
-        targets[place].batches.append(batch)
+        if partition not in targets:
+            if partition in producer.partitions:
+                raise _written_twice(partition)
+            producer.partitions.add(partition)
+            ends = producer.thread.run(list_offsets(cluster, {partition: int(LATEST)}))
+            targets[partition] = _Target(ends[partition].offset, [])
+            producer.thread.run(producer.engine.topic(partition.topic))
+        targets[partition].batches.append(batch)
         producer.thread.run(producer.engine.file(batch))
 
-    def _told(self, place: TopicPartition, target: _Target) -> dict[str, Any]:
+    def _written_row(self, partition: TopicPartition, target: _Target) -> dict[str, Any]:
         first: int = NO_OFFSET
         for batch in target.batches:
             delivery = Delivery(batch, 0, 0)
@@ -236,24 +240,26 @@ class TransactionWriter:
                 raise error
             offset = delivery.result().offset
             if offset < target.end_before:
-                # The broker took it for one that it has: somebody else writes with our numbers.
-                raise _written_twice(place)
+                # The broker reports a duplicate: another task writes with our sequence numbers.
+                raise _written_twice(partition)
             first = offset if first == NO_OFFSET else first
         rows = sum(batch.count for batch in target.batches)
-        return {"topic": place.topic, "partition": place.partition, "rows": rows,
+        return {"topic": partition.topic, "partition": partition.partition, "rows": rows,
                 "first_offset": first}  # fmt: skip
 
 
 def _read_encoded(rows: Any) -> Iterator[tuple[TopicPartition, Batch]]:
-    """Of what `RowEncoder` made; a body is copied once, because its header is filled in later."""
-    facts = rows.drop_columns(["body"]).to_pylist()
-    for row, body in zip(facts, rows.column("body"), strict=True):
-        place = TopicPartition(row["topic"], row["partition"])
-        known = row["rows"], row["base_time"], row["max_time"]
-        yield place, Batch.of_rows(*place, bytearray(body.as_buffer()), known)
+    """Batches encoded by `RowEncoder`. A body is copied once, because its header is filled in
+    later.
+    """
+    rows_without_body = rows.drop_columns(["body"]).to_pylist()
+    for row, body in zip(rows_without_body, rows.column("body"), strict=True):
+        partition = TopicPartition(row["topic"], row["partition"])
+        counts = row["rows"], row["base_time"], row["max_time"]
+        yield partition, Batch.of_rows(*partition, bytearray(body.as_buffer()), counts)
 
 
-def _written_twice(place: TopicPartition) -> OptionError:
+def _written_twice(partition: TopicPartition) -> OptionError:
     return OptionError(
-        f"{place}: another task wrote in the same transaction; spark.speculation must be off"
+        f"{partition}: another task wrote in the same transaction; spark.speculation must be off"
     )

@@ -1,5 +1,5 @@
-"""The sink: rows as Arrow batches into topics, at least once. A task that runs again writes again;
-for exactly-once see exactly_once_sink.py.
+"""The sink of `format("moldau")`: writes rows to topics at least once. A task that runs again
+writes its rows again; exactly_once.py avoids that.
 """
 
 from collections import deque
@@ -18,17 +18,17 @@ from moldau.client.producer.options import producer_config
 from moldau.config.client_settings.producer import ProducerConfig
 from moldau.core.spark.errors import OptionError
 from moldau.core.spark.options import SinkOptions
-from moldau.spark.runtime.worker_process import settle
+from moldau.spark.runtime.worker_process import freeze_garbage
 
 WRITTEN_COLUMNS = ("key", "value", "headers", "partition")
 _KEPT_MAX = 8
-# Tables that are sent and not known to have arrived; the producer bounds their bytes.
-_UNSETTLED_MAX = 32
+# Tables that are sent and not yet acknowledged; the producer bounds their bytes.
+_UNACKNOWLEDGED_MAX = 32
 _shared: dict[tuple[tuple[str, str], ...], Producer] = {}
 
 
 class Written(WriterCommitMessage):
-    """What a task wrote."""
+    """How many rows a task wrote."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -42,19 +42,19 @@ def checked_producer_config(settings: Mapping[str, str]) -> ProducerConfig:
 
 
 def producer_for(settings: Mapping[str, str]) -> Producer:
-    """The one of this process, which Spark uses for many tasks."""
+    """The producer that tasks of this process share: Spark uses a process for many tasks."""
     key = tuple(sorted(settings.items()))
-    found = _shared.pop(key, None)
-    if found is None:
+    producer = _shared.pop(key, None)
+    if producer is None:
         while len(_shared) >= _KEPT_MAX:
             _shared.pop(next(iter(_shared))).close()
-        found = Producer(config=settings)
-    _shared[key] = found
-    return found
+        producer = Producer(config=settings)
+    _shared[key] = producer
+    return producer
 
 
 def by_topic(batch: Any, topic: str | None) -> Iterator[tuple[str, Any]]:
-    """The rows of each topic with the columns that are written; the option comes before the
+    """The rows of each topic, with the columns that are written. The option `topic` overrides the
     column. Raises OptionError.
     """
     names = [name for name in WRITTEN_COLUMNS if name in batch.schema.names]
@@ -66,14 +66,14 @@ def by_topic(batch: Any, topic: str | None) -> Iterator[tuple[str, Any]]:
     column = batch.column("topic")
     if column.null_count:
         raise OptionError(
-            "a row has no topic: its column topic is null, and no option topic is set"
+            "a row has no topic: its column topic is null, and the option topic is not set"
         )
     for name in column.unique().to_pylist():
         yield name, batch.filter(pc.equal(column, name)).select(names)
 
 
 def write_rows(options: SinkOptions, batches: Iterator[Any]) -> Written:
-    """Until the brokers have all of them."""
+    """Writes rows, and waits until the brokers have acknowledged all of them."""
     producer = producer_for(options.settings)
     sent: deque[Any] = deque()
     rows = 0
@@ -81,13 +81,13 @@ def write_rows(options: SinkOptions, batches: Iterator[Any]) -> Written:
         for topic, part in by_topic(batch, options.topic):
             sent.append(producer.send_table(topic, part))
         rows += batch.num_rows
-        # Errors come soon, and what is done with is let go.
-        while len(sent) > _UNSETTLED_MAX:
+        # Errors are raised early, and acknowledged tables are released.
+        while len(sent) > _UNACKNOWLEDGED_MAX:
             sent.popleft().result()
     producer.flush()
     for deliveries in sent:
         deliveries.result()
-    settle()
+    freeze_garbage()
     return Written(rows)
 
 
@@ -100,7 +100,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """For append and complete mode; Spark lets no Python sink take part in update mode."""
+    """For append and complete mode; Spark supports no Python sink in update mode."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -109,7 +109,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write_rows(self._options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """The rows are there already."""
+        """The tasks have written the rows already."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """What was written stays; the batch is run again."""
+        """Written rows stay, and Spark runs the batch again."""

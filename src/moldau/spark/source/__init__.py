@@ -1,1 +1,3 @@
-"""Reading topics in Spark, in batches and streams."""
+"""Reads topics in Spark, in batches and streams. The driver plans ranges of offsets, tasks read
+them.
+"""

@@ -1,4 +1,4 @@
-"""The batch source: which ranges there are is asked once, when the query is planned."""
+"""The batch source: the ranges to read are resolved once, when the query is planned."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -11,34 +11,34 @@ from moldau.core.spark.offset_bounds import AtTime
 from moldau.core.spark.options import SourceOptions
 from moldau.core.spark.planning import OffsetRange, split
 from moldau.spark.runtime.connection import Connection, connection_to
-from moldau.spark.runtime.worker_process import settle
+from moldau.spark.runtime.worker_process import freeze_garbage
 from moldau.spark.source.offset_resolver import Terms, find_partitions, resolve
 from moldau.spark.source.range_reader import RangeReader, data_loss
 
 
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """The range that one task reads."""
 
-    def __init__(self, wanted: OffsetRange | None) -> None:
-        super().__init__(wanted)
-        self.wanted = wanted
-        """None: nothing."""
+    def __init__(self, offset_range: OffsetRange | None) -> None:
+        super().__init__(offset_range)
+        self.offset_range = offset_range
+        """None: the task reads nothing."""
 
 
 def read_range(
     options: SourceOptions, columns: tuple[str, ...], partition: InputPartition
 ) -> Iterator[Any]:
-    wanted = getattr(partition, "wanted", None)
-    if wanted is None:
+    offset_range = getattr(partition, "offset_range", None)
+    if offset_range is None:
         return
     reader = RangeReader(
         connection_to(options.settings),
-        wanted,
+        offset_range,
         columns,
         fails_on_data_loss=options.fails_on_data_loss,
     )
     yield from reader.batches()
-    settle()
+    freeze_garbage()
 
 
 class BatchReader(DataSourceReader):
@@ -52,31 +52,33 @@ class BatchReader(DataSourceReader):
         ranges = connection.run(self._plan(connection))
         options = self._options
         parts = split(ranges, options.tasks_min, options.rows_per_task_max)
-        # Without any, Spark would make one up.
+        # Without partitions Spark would run a task with an argument of its own.
         return [RangePartition(part) for part in parts] or [RangePartition(None)]
 
     async def _plan(self, connection: Connection) -> list[OffsetRange]:
         cluster, options = connection.cluster, self._options
-        found = await find_partitions(cluster, options.strategy, is_strict=True)
+        known = await find_partitions(cluster, options.strategy, is_strict=True)
         terms = Terms(
             connection.fetch.isolation, connection.config.group_id, options.is_lenient_by_time
         )
-        chosen = tuple(one for one in found.partitions if self._filter.takes(one))
-        starts = await resolve(cluster, options.starting, found.partitions, terms)
-        ends = await resolve(cluster, options.ending, found.partitions, terms)
+        chosen = tuple(filter(self._filter.takes, known.partitions))
+        starts = await resolve(cluster, options.starting, known.partitions, terms)
+        ends = await resolve(cluster, options.ending, known.partitions, terms)
         since = self._filter.since_ms
         later = {}
         if since is not None and chosen:
-            # Records before these offsets are all older. Behind the last one is an answer here.
+            # All records before these offsets are older. The end of the log is a valid result.
             lenient = terms._replace(is_lenient_by_time=True)
             later = await resolve(cluster, AtTime(since, "startingTimestamp"), chosen, lenient)
         ranges = []
-        for one in chosen:
-            start, stop = self._filter.clip(starts[one], ends[one])
-            start = max(start, later.get(one, start))
-            if starts[one] > ends[one] and options.fails_on_data_loss:
-                raise data_loss(one, starts[one], ends[one], f"the log ends at {ends[one]}")
-            ranges.append(OffsetRange(one, start, stop, found.topic_ids.get(one.topic)))
+        for partition in chosen:
+            first, end = starts[partition], ends[partition]
+            if first > end and options.fails_on_data_loss:
+                raise data_loss(partition, first, end, f"the log ends at {end}")
+            start, stop = self._filter.clip(first, end)
+            start = max(start, later.get(partition, start))
+            topic_id = known.topic_ids.get(partition.topic)
+            ranges.append(OffsetRange(partition, start, stop, topic_id))
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -84,20 +86,20 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringBatchReader(BatchReader):
-    """Spark refuses a reader with `pushFilters` unless a setting of its own allows it, so only
-    whoever asks for it gets this one.
+    """A reader that Spark pushes filters to. Spark refuses it unless one of its settings allows
+    that, so only queries that request it get one.
     """
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
-        """Reads less. Spark still looks at every row that is read, so nothing can go wrong."""
-        for one in filters:
-            if (told := _comparison(one)) is not None:
-                self._filter = self._filter.narrowed(told)
+        """Narrows the ranges. Spark still applies all filters to the rows that are read."""
+        for spark_filter in filters:
+            if (comparison := _comparison(spark_filter)) is not None:
+                self._filter = self._filter.narrowed(comparison)
         return filters
 
 
-def _comparison(given: Any) -> Comparison | None:
-    words = {
+def _comparison(spark_filter: Any) -> Comparison | None:
+    operators = {
         "EqualTo": "=",
         "GreaterThan": ">",
         "GreaterThanOrEqual": ">=",
@@ -105,11 +107,11 @@ def _comparison(given: Any) -> Comparison | None:
         "LessThanOrEqual": "<=",
         "In": "in",
     }
-    word = words.get(type(given).__name__)
-    if word is None or len(given.attribute) != 1:
+    operator = operators.get(type(spark_filter).__name__)
+    if operator is None or len(spark_filter.attribute) != 1:
         return None
-    value = given.value
+    value = spark_filter.value
     if isinstance(value, datetime):
         moment = value if value.tzinfo else value.astimezone(UTC)
         value = int(moment.timestamp() * 1000)
-    return Comparison(given.attribute[0], word, value)
+    return Comparison(spark_filter.attribute[0], operator, value)

@@ -1,6 +1,6 @@
-"""The data source `moldau`: what Spark finds and asks for readers and writers. Spark loads it in
-several processes of its own before the first row is read, and most of them ask only for columns:
-what talks to brokers is imported by those that read or write.
+"""The data source `moldau`, from which Spark gets readers and writers. Spark loads it in several
+processes before the first row is read, and most of them need only the columns: modules that talk to
+brokers are imported by readers and writers.
 """
 
 from typing import Any
@@ -25,11 +25,11 @@ from moldau.spark.source.schema import check_rows, chosen_columns, source_schema
 
 
 class DefaultSource(DataSource):
-    """`spark.read.format("moldau")`: options and columns as those of Spark's own `kafka`."""
+    """`spark.read.format("moldau")`: its options and columns are those of Spark's own `kafka`."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        # Here Spark is still at the line of the user's that is wrong.
+        # An error raised here points to the user's line.
         check_names(self.options)
 
     @classmethod
@@ -67,7 +67,7 @@ class DefaultSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002
         from moldau.spark.sink.writer import StreamWriter
 
-        # Spark says overwrite for complete mode: then the topic gets all groups anew.
+        # Spark passes overwrite in complete mode: the topic gets all groups again.
         return StreamWriter(self._sink(schema))
 
     def _sink(self, schema: StructType) -> SinkOptions:

@@ -1,4 +1,6 @@
-"""The name of the group that shows where a query is: the user's, or one made of what it reads."""
+"""The name of the consumer group that shows a query's position: the user's, or one made of the
+topics that it reads.
+"""
 
 import hashlib
 import re
@@ -15,10 +17,12 @@ _LENGTH_MAX = 120
 
 
 def group_of(options: SourceOptions) -> str:
-    """The same after a restart. Two queries that read the same need names of their own."""
-    given = options.settings.get("group.id")
-    if given:
-        return given
+    """The name, which is the same after a restart. Queries that read the same topics need names of
+    their own.
+    """
+    configured = options.settings.get("group.id")
+    if configured:
+        return configured
     name = f"{options.group_prefix}.{_words(options.strategy)}"
     if len(name) <= _LENGTH_MAX:
         return name

@@ -1,4 +1,4 @@
-"""Waits until there is more to read: each leader is asked to answer when something comes."""
+"""Waits for new records with fetch requests that the leaders answer when records arrive."""
 
 import asyncio
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ _LANE = "watch"
 _NO_SESSION_EPOCH = -1
 _NAMES_VERSION_MAX = FETCH_TOPIC_IDS - 1
 _PAUSE_MS = 100
-# An answer that says that nothing came is on its way for a while: who goes without it asks again
-# at once for what it will say.
+# An empty response arrives a little after its deadline. Without this grace it would be waited for
+# in the next round, which starts at once.
 _GRACE_MS = 250
 
 
@@ -28,11 +28,11 @@ class Watch:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._cluster = connection.cluster
-        self._asked: dict[int, asyncio.Task[None]] = {}
+        self._requests: dict[int, asyncio.Task[None]] = {}
 
     async def wait_for_more(self, ends: Mapping[TopicPartition, int], wait_ms: int) -> None:
-        """Until a leader has more than these ends, `wait_ms` at most. It may return too early:
-        look.
+        """Waits until a leader has records after these ends, `wait_ms` at most. It may return
+        early, so that callers have to check.
         """
         try:
             by_leader = await self._cluster.by_leader(ends)
@@ -40,35 +40,31 @@ class Watch:
             await self._cluster.clock.sleep(min(wait_ms, _PAUSE_MS))
             return
         for node_id, partitions in by_leader.items():
-            # One who did not answer yet is still being asked: answers come in order.
-            if node_id not in self._asked:
-                wanted = {one: ends[one] for one in partitions}
-                work = self._ask(node_id, wanted, wait_ms)
-                self._asked[node_id] = self._cluster.tasks.start(work, f"watch broker {node_id}")
-        if not self._asked:
+            # A request that is not answered yet stays open: responses come in order.
+            if node_id not in self._requests:
+                fetched = {partition: ends[partition] for partition in partitions}
+                work = self._fetch(node_id, fetched, wait_ms)
+                self._requests[node_id] = self._cluster.tasks.start(work, f"watch broker {node_id}")
+        if not self._requests:
             await self._cluster.clock.sleep(wait_ms)
             return
         done, _ = await asyncio.wait(
-            self._asked.values(),
+            self._requests.values(),
             timeout=(wait_ms + _GRACE_MS) / 1000,
             return_when=asyncio.FIRST_COMPLETED,
         )
-        self._asked = {node: task for node, task in self._asked.items() if task not in done}
+        self._requests = {node: task for node, task in self._requests.items() if task not in done}
 
-    async def _ask(self, node_id: int, ends: Mapping[TopicPartition, int], wait_ms: int) -> None:
+    async def _fetch(self, node_id: int, ends: Mapping[TopicPartition, int], wait_ms: int) -> None:
         try:
             topics: dict[str, FetchTopic] = {}
             has_ids = True
-            for one, offset in ends.items():
-                known = await self._cluster.topic(one.topic)
+            for (name, number), offset in ends.items():
+                known = await self._cluster.topic(name)
                 has_ids = has_ids and known.topic_id != ZERO_UUID
-                topic = topics.setdefault(
-                    one.topic, FetchTopic(topic=one.topic, topic_id=known.topic_id)
-                )
+                topic = topics.setdefault(name, FetchTopic(topic=name, topic_id=known.topic_id))
                 topic.partitions.append(
-                    FetchPartition(
-                        partition=one.partition, fetch_offset=offset, partition_max_bytes=1
-                    )
+                    FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=1)
                 )
             request = FetchRequest(
                 replica_id=CONSUMER_REPLICA,
@@ -84,9 +80,9 @@ class Watch:
             versions = VersionRange(ours.oldest, ours.newest if has_ids else _NAMES_VERSION_MAX)
             connection = await self._cluster.connection(node_id, _LANE)
             timeout_ms = self._connection.fetch.request_timeout_ms + wait_ms
-            answer = await connection.ask(request, FetchResponse, versions, timeout_ms=timeout_ms)
-            failed = [row for topic in answer.responses for row in topic.partitions]
-            if answer.error_code or any(row.error_code for row in failed):
+            response = await connection.ask(request, FetchResponse, versions, timeout_ms=timeout_ms)
+            rows = [row for topic in response.responses for row in topic.partitions]
+            if response.error_code or any(row.error_code for row in rows):
                 self._cluster.forget()
                 await self._cluster.clock.sleep(_PAUSE_MS)
         except MoldauError:

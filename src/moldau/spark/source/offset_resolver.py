@@ -1,4 +1,4 @@
-"""What of the cluster a reader asks before it reads: which partitions, from where to where."""
+"""Resolves the partitions that a reader reads, and their offsets, with requests to the cluster."""
 
 import re
 from typing import NamedTuple
@@ -28,11 +28,11 @@ from moldau.types import NO_OFFSET, ZERO_UUID, TopicPartition, Uuid
 class FoundPartitions(NamedTuple):
     partitions: tuple[TopicPartition, ...]
     topic_ids: dict[str, Uuid]
-    """Without those of brokers that have none."""
+    """Empty for brokers without topic ids."""
 
 
 class Terms(NamedTuple):
-    """What holds for all offsets of a reader."""
+    """Settings for all offsets of a reader."""
 
     isolation: IsolationLevel
     group_id: str | None
@@ -42,43 +42,46 @@ class Terms(NamedTuple):
 async def find_partitions(
     cluster: Cluster, strategy: Strategy, *, is_strict: bool
 ) -> FoundPartitions:
-    """`is_strict`: a topic or partition that is named and not there is an error."""
+    """The partitions that a strategy chooses. `is_strict`: a named topic or partition that does not
+    exist is an error.
+    """
     names: list[str] | None
     match strategy:
         case Subscribe(topics):
             names = list(topics)
         case Assign(partitions):
-            names = sorted({one.topic for one in partitions})
+            names = sorted({partition.topic for partition in partitions})
         case SubscribePattern():
             names = None
-    found = await cluster.with_patience(lambda: cluster.metadata(names))
-    if is_strict and found.missing:
-        raise UnknownTopicError(min(found.missing), (await cluster.metadata(None)).topics)
-    chosen = _chosen(found, strategy, is_strict=is_strict)
-    read = {one.topic for one in chosen}
-    ids = {name: topic.topic_id for name, topic in found.topics.items() if name in read}
+    metadata = await cluster.with_patience(lambda: cluster.metadata(names))
+    if is_strict and metadata.missing:
+        raise UnknownTopicError(min(metadata.missing), (await cluster.metadata(None)).topics)
+    chosen = _chosen(metadata, strategy, is_strict=is_strict)
+    ids = {name: metadata.topics[name].topic_id for name in {topic for topic, _ in chosen}}
     return FoundPartitions(
-        tuple(sorted(chosen)), {name: one for name, one in ids.items() if one != ZERO_UUID}
+        tuple(sorted(chosen)),
+        {name: topic_id for name, topic_id in ids.items() if topic_id != ZERO_UUID},
     )
 
 
-def _chosen(found: ClusterMetadata, strategy: Strategy, *, is_strict: bool) -> list[TopicPartition]:
+def _chosen(
+    metadata: ClusterMetadata, strategy: Strategy, *, is_strict: bool
+) -> list[TopicPartition]:
+    topics = list(metadata.topics.values())
     match strategy:
         case Assign(partitions):
-            there = {one for topic in found.topics.values() for one in topic.topic_partitions}
-            if is_strict and (missing := sorted(partitions - there)):
+            existing = {partition for topic in topics for partition in topic.topic_partitions}
+            if is_strict and (missing := sorted(partitions - existing)):
                 raise ClientError(f"assign names {missing[0]}, which does not exist")
-            return list(partitions & there)
+            return list(partitions & existing)
         case SubscribePattern(pattern):
-            wanted = re.compile(pattern)
-            return [
-                one
-                for name, topic in found.topics.items()
-                if wanted.fullmatch(name) and not topic.is_internal
-                for one in topic.topic_partitions
+            regex = re.compile(pattern)
+            topics = [
+                topic for topic in topics if regex.fullmatch(topic.name) and not topic.is_internal
             ]
         case Subscribe():
-            return [one for topic in found.topics.values() for one in topic.topic_partitions]
+            pass
+    return [partition for topic in topics for partition in topic.topic_partitions]
 
 
 async def resolve(
@@ -102,15 +105,17 @@ async def resolve(
             return await _by_time(cluster, times_ms, option, terms)
 
 
-async def _listed(cluster: Cluster, wanted: Offsets, terms: Terms) -> Offsets:
-    found = await list_offsets(cluster, wanted, terms.isolation)
-    return {one: row.offset for one, row in found.items()}
+async def _listed(cluster: Cluster, times_ms: Offsets, terms: Terms) -> Offsets:
+    listed = await list_offsets(cluster, times_ms, terms.isolation)
+    return {partition: row.offset for partition, row in listed.items()}
 
 
-async def _of_numbers(cluster: Cluster, given: Offsets, terms: Terms) -> Offsets:
+async def _of_numbers(cluster: Cluster, numbers: Offsets, terms: Terms) -> Offsets:
     special = {offset_json.LATEST: int(LATEST), offset_json.EARLIEST: int(EARLIEST)}
-    asked = {one: special[number] for one, number in given.items() if number in special}
-    return given | (await _listed(cluster, asked, terms) if asked else {})
+    unresolved = {
+        partition: special[number] for partition, number in numbers.items() if number in special
+    }
+    return numbers | (await _listed(cluster, unresolved, terms) if unresolved else {})
 
 
 async def _of_group(
@@ -119,19 +124,23 @@ async def _of_group(
     if terms.group_id is None:
         raise OptionError("startingOffsets=group needs kafka.group.id")
     committed = await committed_offsets(cluster, terms.group_id)
-    found = {one: committed[one].offset for one in partitions if one in committed}
-    rest = dict.fromkeys([one for one in partitions if one not in found], int(EARLIEST))
-    return found | (await _listed(cluster, rest, terms) if rest else {})
+    known = {
+        partition: committed[partition].offset for partition in partitions if partition in committed
+    }
+    others = dict.fromkeys(
+        [partition for partition in partitions if partition not in known], int(EARLIEST)
+    )
+    return known | (await _listed(cluster, others, terms) if others else {})
 
 
 async def _by_time(cluster: Cluster, times_ms: Offsets, option: str, terms: Terms) -> Offsets:
-    found = await _listed(cluster, times_ms, terms)
-    late = [one for one, offset in found.items() if offset == NO_OFFSET]
+    offsets = await _listed(cluster, times_ms, terms)
+    late = [partition for partition, offset in offsets.items() if offset == NO_OFFSET]
     if not late:
-        return found
+        return offsets
     if option.startswith("starting") and not terms.is_lenient_by_time:
         raise OptionError(
             f"{option}: {late[0]} has no record at {times_ms[late[0]]} or later; "
-            "startingOffsetsByTimestampStrategy=latest begins at its end"
+            "set startingOffsetsByTimestampStrategy=latest to start at its end"
         )
-    return found | await _listed(cluster, dict.fromkeys(late, int(LATEST)), terms)
+    return offsets | await _listed(cluster, dict.fromkeys(late, int(LATEST)), terms)

@@ -1,5 +1,5 @@
-"""Reads one range of offsets as Arrow batches. While one answer is decoded, the next is on its way;
-no more is held, however long the range is.
+"""Reads one range of offsets as Arrow batches. While one response is decoded, the next is
+requested; memory holds no more than these two, regardless of the range.
 """
 
 from collections.abc import Iterator
@@ -28,18 +28,18 @@ from moldau.spark.runtime.connection import Connection
 from moldau.types import CONSUMER_REPLICA, ZERO_UUID, Buffer, Uuid
 
 ROWS_PER_BATCH = 10_000
-"""What Spark takes fastest."""
-# One partition is read at a time, so a task asks for more at once than a consumer of many would.
+"""The size that Spark processes fastest."""
+# A task reads one partition at a time, so it fetches more at once than a consumer of many.
 FETCH_BYTES = 4 << 20
-# What of it is decompressed at once: a single answer may hold gigabytes.
+# Decompressed at once: a single response may hold gigabytes.
 PIECE_BYTES = 32 << 20
 _LANE = "fetch"
 _NO_SESSION_EPOCH = -1
 _NAMES_VERSION_MAX = FETCH_TOPIC_IDS - 1
 
 
-class _RemadeError(MoldauError):
-    """The name stands for another topic now. It does not pass, as the brokers' own errors may."""
+class _RecreatedError(MoldauError):
+    """The topic was deleted and created again. Unlike errors of brokers, this is not transient."""
 
 
 class _Answer(NamedTuple):
@@ -52,14 +52,14 @@ class RangeReader:
     def __init__(
         self,
         connection: Connection,
-        wanted: OffsetRange,
+        offset_range: OffsetRange,
         columns: tuple[str, ...],
         *,
         fails_on_data_loss: bool,
     ) -> None:
         self._connection = connection
         self._cluster = connection.cluster
-        self._range = wanted
+        self._range = offset_range
         self._columns = columns
         self._fails_on_data_loss = fails_on_data_loss
         self._stalled_since_ms: float | None = None
@@ -70,19 +70,19 @@ class RangeReader:
         """`pyarrow.RecordBatch`es of at most ROWS_PER_BATCH rows."""
         position = self._range.start
         thread = self._connection.thread
-        under_way = thread.start(self._fetch(position)) if position < self._range.stop else None
+        request = thread.start(self._fetch(position)) if position < self._range.stop else None
         try:
-            while under_way is not None:
-                answer = under_way.result()
+            while request is not None:
+                answer = request.result()
                 start, position = position, answer.next_offset
-                under_way = None
+                request = None
                 if position < self._range.stop:
-                    under_way = thread.start(self._fetch(position))
+                    request = thread.start(self._fetch(position))
                 if answer.records:
                     yield from self._decoded(answer, start)
         finally:
-            if under_way is not None:
-                under_way.cancel()
+            if request is not None:
+                request.cancel()
 
     def _decoded(self, answer: _Answer, start: int) -> Iterator[Any]:
         topic, number = self._range.partition
@@ -100,27 +100,27 @@ class RangeReader:
             for first in range(0, rows.num_rows, ROWS_PER_BATCH):
                 yield rows.slice(first, ROWS_PER_BATCH)
 
-    # In the event loop.
+    # These run in the event loop.
 
     async def _fetch(self, position: int) -> _Answer:
         try:
-            return await self._cluster.with_patience(lambda: self._ask(position))
+            return await self._cluster.with_patience(lambda: self._request(position))
         except UnknownTopicError:
             return self._lost(position, "the topic is deleted", self._range.stop)
-        except _RemadeError:
-            reason = "the topic was deleted and made again"
+        except _RecreatedError:
+            reason = "the topic was deleted and created again"
             return self._lost(position, reason, self._range.stop)
         except KafkaError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
         return await self._out_of_range(position)
 
-    async def _ask(self, position: int) -> _Answer:
+    async def _request(self, position: int) -> _Answer:
         partition = self._range.partition
         topic = await self._cluster.topic(partition.topic)
-        wanted_id = Uuid(self._range.topic_id or ZERO_UUID)
-        if ZERO_UUID not in {wanted_id, topic.topic_id} and wanted_id != topic.topic_id:
-            raise _RemadeError(partition.topic)
+        planned_id = Uuid(self._range.topic_id or ZERO_UUID)
+        if ZERO_UUID not in {planned_id, topic.topic_id} and planned_id != topic.topic_id:
+            raise _RecreatedError(partition.topic)
         node_id = await self._cluster.leader(partition)
         fetch = self._connection.fetch
         request = FetchRequest(
@@ -165,7 +165,8 @@ class RangeReader:
         aborted = None
         if is_committed:
             aborted = [
-                (one.producer_id, one.first_offset) for one in row.aborted_transactions or ()
+                (transaction.producer_id, transaction.first_offset)
+                for transaction in row.aborted_transactions or ()
             ]
         records = row.records or b""
         assert isinstance(records, bytes | bytearray | memoryview)
@@ -177,17 +178,17 @@ class RangeReader:
             return _Answer(records, aborted, next_offset)
         end = row.last_stable_offset if is_committed else row.high_watermark
         if end >= self._range.stop and not is_throttled:
-            # All up to the end is gone by compaction.
+            # Compaction has removed all records up to the end.
             return _Answer(b"", None, self._range.stop)
         return self._stalled(position, end, is_throttled=is_throttled)
 
     def _stalled(self, position: int, end: int, *, is_throttled: bool) -> _Answer:
-        """A new leader may have to learn first how far it may show its log; not for ever."""
+        """Waits for a new leader to learn the high watermark, up to a deadline."""
         now_ms = self._cluster.clock.mono_ms()
         if self._stalled_since_ms is None or is_throttled:
             self._stalled_since_ms = now_ms
         elif now_ms - self._stalled_since_ms > self._connection.config.default_api_timeout_ms:
-            reason = f"only those below {end} are there and committed"
+            reason = f"only records before {end} are committed"
             return self._lost(position, reason, self._range.stop)
         return _Answer(b"", None, position)
 
@@ -201,14 +202,14 @@ class RangeReader:
             return self._lost(position, reason, min(first, self._range.stop))
         return self._lost(position, f"the log ends at {last} now", self._range.stop)
 
-    def _lost(self, position: int, reason: str, go_on_at: int) -> _Answer:
+    def _lost(self, position: int, reason: str, resume_at: int) -> _Answer:
         if self._fails_on_data_loss:
             raise data_loss(self._range.partition, position, self._range.stop, reason)
-        return _Answer(b"", None, go_on_at)
+        return _Answer(b"", None, resume_at)
 
 
 def data_loss(partition: object, start: int, stop: int, reason: str) -> DataLossError:
     return DataLossError(
         f"{partition}: records from {start} to {stop} cannot be read, {reason}; "
-        "failOnDataLoss=false goes on without them"
+        "set failOnDataLoss=false to continue without them"
     )

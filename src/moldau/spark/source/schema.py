@@ -1,4 +1,4 @@
-"""The columns of the source, as those of Spark's own, and what the sink takes."""
+"""The columns of the source, as those of Spark's own `kafka`, and the columns of the sink."""
 
 from typing import Any
 
@@ -44,23 +44,23 @@ def source_schema(*, has_headers: bool) -> StructType:
 
 
 def chosen_columns(schema: StructType) -> tuple[str, ...]:
-    """Of a user's schema: what is not named there is not read. Raises OptionError."""
+    """The columns of a user's schema; others are not read. Raises OptionError."""
     known = _COLUMNS | {"headers": HEADERS}
-    wanted = {field.name: field.dataType for field in schema.fields}
-    problem = schema_problem(wanted, known, lambda kind: kind.simpleString())
+    chosen = {field.name: field.dataType for field in schema.fields}
+    problem = schema_problem(chosen, known, lambda kind: kind.simpleString())
     if problem is not None:
         raise OptionError(problem)
-    return tuple(wanted)
+    return tuple(chosen)
 
 
 def check_rows(schema: StructType, topic: str | None) -> None:
-    """Whether these rows can be written; other columns are left out. Raises OptionError."""
+    """Raises OptionError if rows of this schema cannot be written. Other columns are ignored."""
     for field in schema.fields:
         kinds = _SINK_COLUMNS.get(field.name)
         if kinds is not None and not any(_is_same(field.dataType, kind) for kind in kinds):
-            wanted = " or ".join(kind.simpleString() for kind in kinds)
+            allowed = " or ".join(kind.simpleString() for kind in kinds)
             raise OptionError(
-                f"column {field.name} is {field.dataType.simpleString()}; cast it to {wanted}"
+                f"column {field.name} is {field.dataType.simpleString()}; cast it to {allowed}"
             )
     names = schema.fieldNames()
     if "value" not in names:
@@ -69,6 +69,6 @@ def check_rows(schema: StructType, topic: str | None) -> None:
         raise OptionError("no topic; set the option topic, or give the rows a column topic")
 
 
-def _is_same(kind: Any, wanted: Any) -> bool:
-    """Whatever it says of nulls."""
-    return bool(kind.simpleString() == wanted.simpleString())
+def _is_same(kind: Any, other: Any) -> bool:
+    """Whether types are equal, ignoring what they say about nulls."""
+    return bool(kind.simpleString() == other.simpleString())

@@ -1,5 +1,5 @@
-"""The streaming source. One process of Spark's asks it for offsets for the whole life of a query;
-what is kept here lives as long. Where the query is it shows as a consumer group.
+"""The streaming source. It lives in one Python process for the whole life of a query, and shows the
+query's position as a consumer group.
 """
 
 import logging
@@ -52,17 +52,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = columns
         self._initial: dict[str, Any] | None = None
-        self._has_begun = False
+        self._has_started = False
         self._target: QueryOffsets | None = None
         self._latest: QueryOffsets | None = None
         self._published: Offsets = {}
         self._batch_ms: float | None = None
         self._watch: Watch | None = None
 
-    # What Spark asks.
+    # Spark calls these methods.
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        # Spark asks twice for the first batch; two answers would lose what lies between.
+        # Spark calls this twice for the first batch; two results would lose the records between.
         if self._initial is None:
             connection = self._connection()
             position = connection.run(self._ends(connection, self._options.starting, True))
@@ -83,10 +83,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         connection = self._connection()
         position = read_query_offsets(start)
-        is_first = not self._has_begun and start == self._initial
+        is_first = not self._has_started and start == self._initial
         end = connection.run(self._advance(connection, position, limit, is_first))
-        self._has_begun = True
-        # The very same where nothing is new: Spark compares texts.
+        self._has_started = True
+        # The same document if there is nothing new, because Spark compares texts.
         return start if end is None else write_query_offsets(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -94,14 +94,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         ranges, lost = ranges_between(read_query_offsets(start), read_query_offsets(end))
-        self._judge(lost)
+        self._report_losses(lost)
         parts = split(ranges, self._options.tasks_min, self._options.rows_per_task_max)
         return [RangePartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Any:
         return read_range(self._options, self._columns, partition)
 
-    # What it does for that.
+    # How these methods work.
 
     def _connection(self) -> Connection:
         return connection_to(self._options.settings)
@@ -110,33 +110,37 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, connection: Connection, place: OffsetBound, is_first: bool
     ) -> QueryOffsets:
         cluster = connection.cluster
-        found = await find_partitions(cluster, self._options.strategy, is_strict=is_first)
+        known = await find_partitions(cluster, self._options.strategy, is_strict=is_first)
         group_id = group_of(self._options)
         terms = Terms(connection.fetch.isolation, group_id, self._options.is_lenient_by_time)
-        offsets = await resolve(cluster, place, found.partitions, terms)
-        ids = {name: uuid_text(topic_id) for name, topic_id in found.topic_ids.items()}
+        offsets = await resolve(cluster, place, known.partitions, terms)
+        ids = {name: uuid_text(topic_id) for name, topic_id in known.topic_ids.items()}
         return QueryOffsets(offsets, ids)
 
     async def _advance(
         self, connection: Connection, position: QueryOffsets, limit: ReadLimit, is_first: bool
     ) -> QueryOffsets | None:
-        """None: nothing new came."""
-        latest = await self._look(connection)
-        there = {one: at for one, at in position.offsets.items() if one in latest.offsets}
-        await self._publish(connection, there)
+        """The end of the next batch; None if there are no new records."""
+        latest = await self._update_ends(connection)
+        existing = {
+            partition: offset
+            for partition, offset in position.offsets.items()
+            if partition in latest.offsets
+        }
+        await self._publish(connection, existing)
         end = self._next_end(connection, position, limit)
         if is_first:
             end = first_end(position, latest, end)
         elif end is None and self._target is None and self._options.long_poll_ms:
-            # Spark would ask again at once, ninety times a second.
+            # Otherwise Spark would call again at once, ninety times a second.
             await self._wait(connection)
-            await self._look(connection)
+            await self._update_ends(connection)
             end = self._next_end(connection, position, limit)
         if end is not None:
             self._batch_ms = connection.cluster.clock.mono_ms()
         return end
 
-    async def _look(self, connection: Connection) -> QueryOffsets:
+    async def _update_ends(self, connection: Connection) -> QueryOffsets:
         self._latest = self._target or await self._ends(connection, Latest(), False)
         return self._latest
 
@@ -144,7 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, connection: Connection, position: QueryOffsets, limit: ReadLimit
     ) -> QueryOffsets | None:
         assert self._latest is not None
-        self._judge(losses(position, self._latest))
+        self._report_losses(losses(position, self._latest))
         waited_ms = float("inf")
         if self._batch_ms is not None:
             waited_ms = connection.cluster.clock.mono_ms() - self._batch_ms
@@ -166,15 +170,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             await self._watch.wait_for_more(self._latest.offsets, self._options.long_poll_ms)
 
-    def _judge(self, lost: list[Loss]) -> None:
-        for one in lost:
-            error = data_loss(one.partition, one.start, one.stop, one.reason)
+    def _report_losses(self, lost: list[Loss]) -> None:
+        for loss in lost:
+            error = data_loss(loss.partition, loss.start, loss.stop, loss.reason)
             if self._options.fails_on_data_loss:
                 raise error
             _log.warning("%s", error)
 
-    # Showing where it is. Spark's own `commit` comes too late: not for the last batch, and not
-    # while nothing new comes.
+    # Publishing the position. Spark's own `commit` comes too late: not for the last batch, and not
+    # while there are no new records.
 
     async def _publish(self, connection: Connection, offsets: Offsets) -> None:
         if not self._options.publishes_progress or offsets == self._published:
@@ -182,12 +186,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group_id = group_of(self._options)
         try:
             async with connection.cluster.clock.timeout(_PUBLISH_PATIENCE_MS):
-                # An exactly-once sink may keep its own progress there, from its first batch on.
+                # From its first batch on, an exactly-once sink may keep its own progress there.
                 committed = await committed_offsets(connection.cluster, group_id)
-                if not any(is_marker(one.metadata) for one in committed.values()):
-                    told = {one: Committed(offset) for one, offset in offsets.items()}
-                    await commit_offsets(connection.cluster, group_id, told)
+                if not any(is_marker(existing.metadata) for existing in committed.values()):
+                    published = {
+                        partition: Committed(offset) for partition, offset in offsets.items()
+                    }
+                    await commit_offsets(connection.cluster, group_id, published)
         except (MoldauError, TimeoutError) as error:
-            # The checkpoint is what counts; this is only shown.
-            _log.warning("the position of group '%s' is not published: %s", group_id, error)
+            # The query resumes from its checkpoint; the group only shows the position.
+            _log.warning("cannot publish the position of group '%s': %s", group_id, error)
         self._published = dict(offsets)
