@@ -16,9 +16,9 @@ from moldau.core.spark.options import (
     Assign,
     Subscribe,
     SubscribePattern,
+    schema_problem,
     sink_options,
     source_options,
-    wrong_columns,
 )
 from moldau.types import TopicPartition
 
@@ -193,6 +193,6 @@ def test_options_of_sparks_own_source_are_ignored() -> None:
     ],
 )
 def test_a_schema_chooses_among_the_columns(columns: dict[str, str], reason: str | None) -> None:
-    found = wrong_columns(columns, {"key": "BINARY", "value": "STRING"})
+    found = schema_problem(columns, {"key": "BINARY", "value": "STRING"})
     assert (found or "").startswith(reason or "")
     assert (found is None) == (reason is None)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from moldau.connectors.debezium import DELETED
+from moldau.core.connectors.postgres_sql import DELETED
 from moldau.core.pipelines.graph import (
     Flow,
     Mode,
