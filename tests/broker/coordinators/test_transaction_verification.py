@@ -71,7 +71,7 @@ async def test_questions_that_gather_during_a_request_share_the_next(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "expected"),
     [
         (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
         (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
@@ -79,11 +79,11 @@ async def test_questions_that_gather_during_a_request_share_the_next(tmp_path: P
     ],
 )
 async def test_writers_get_error_codes_they_know(
-    tmp_path: Path, said: ErrorCode, told: ErrorCode
+    tmp_path: Path, said: ErrorCode, expected: ErrorCode
 ) -> None:
     async with running(tmp_path) as node:
         coordinated(node).codes.append(said)
-        assert await verify(node) is told
+        assert await verify(node) is expected
 
 
 async def test_a_refusal_of_the_broker_is_not_passed_on_as_one_of_the_client(

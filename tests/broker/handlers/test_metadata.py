@@ -52,14 +52,14 @@ async def test_all_topics_or_none(tmp_path: Path) -> None:
         await create(node, "b")
         for version in range(14):
             everything = MetadataRequest(topics=None) if version else MetadataRequest(topics=[])
-            told = await node.serve(everything, version)
-            assert set(codes(told)) == {"a", "b"}
+            described = await node.serve(everything, version)
+            assert set(codes(described)) == {"a", "b"}
             if version:
                 assert (await node.serve(MetadataRequest(topics=[]), version)).topics == []
-        told = await node.serve(MetadataRequest(topics=[]))
-        assert [broker.node_id for broker in told.brokers] == [1]
-        assert (told.brokers[0].host, told.brokers[0].port) == ("here", 9092)
-        assert (told.controller_id, told.cluster_id) == (1, "MetadataTestCluster00Q")
+        described = await node.serve(MetadataRequest(topics=[]))
+        assert [broker.node_id for broker in described.brokers] == [1]
+        assert (described.brokers[0].host, described.brokers[0].port) == ("here", 9092)
+        assert (described.controller_id, described.cluster_id) == (1, "MetadataTestCluster00Q")
 
 
 async def test_partitions_are_described_with_leader_and_replicas(tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ async def test_partitions_are_described_with_leader_and_replicas(tmp_path: Path)
 async def test_topics_are_found_by_id(tmp_path: Path) -> None:
     async with bench(tmp_path / "data") as node:
         topic_id, unknown = await create(node, "t"), Uuid(b"u" * 16)
-        told = await node.serve(with_ids(topic_id, unknown))
-        assert {topic.topic_id: (topic.name, topic.error_code) for topic in told.topics} == {
+        described = await node.serve(with_ids(topic_id, unknown))
+        assert {topic.topic_id: (topic.name, topic.error_code) for topic in described.topics} == {
             topic_id: ("t", ErrorCode.NONE),
             unknown: (None, ErrorCode.UNKNOWN_TOPIC_ID),
         }
@@ -113,8 +113,8 @@ async def test_topics_are_not_made_against_anybodys_will(
     tmp_path: Path, settings: dict[str, str], fields: dict[str, Any]
 ) -> None:
     async with bench(tmp_path / "data", settings) as node:
-        told = await node.serve(named("new", "a/b", **fields))
-        assert codes(told) == {
+        described = await node.serve(named("new", "a/b", **fields))
+        assert codes(described) == {
             "new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             "a/b": ErrorCode.INVALID_TOPIC_EXCEPTION,
         }
@@ -159,10 +159,10 @@ async def test_authorized_operations_are_returned_on_request(tmp_path: Path) -> 
             include_cluster_authorized_operations=True,
             include_topic_authorized_operations=True,
         )
-        told = await node.serve(wanted, 8)
+        described = await node.serve(wanted, 8)
         # Apache Kafka 4.3.1 returns these without an authorizer.
-        assert told.cluster_authorized_operations == 0b1111110100000
-        assert told.topics[0].topic_authorized_operations == 0b110111111000
+        assert described.cluster_authorized_operations == 0b1111110100000
+        assert described.topics[0].topic_authorized_operations == 0b110111111000
         # One client's authorized operations do not leak into another's response.
         assert (await node.serve(named("t"), 8)).topics[0].topic_authorized_operations == NOT_ASKED
 
@@ -186,12 +186,12 @@ async def test_leaders_that_a_listener_does_not_reach(tmp_path: Path) -> None:
             (6, ErrorCode.LISTENER_NOT_FOUND),
             (5, ErrorCode.LEADER_NOT_AVAILABLE),
         ):
-            told = await node.serve(named("t"), version, listener="OTHER")
-            (partition,) = told.topics[0].partitions
+            described = await node.serve(named("t"), version, listener="OTHER")
+            (partition,) = described.topics[0].partitions
             assert (partition.error_code, partition.leader_id) == (code, -1)
             assert partition.offline_replicas == [1]
             assert partition.replica_nodes == [1]
-            assert told.brokers == []
+            assert described.brokers == []
         oldest = await node.serve(named("t"), 0, listener="OTHER")
         assert oldest.topics[0].partitions[0].replica_nodes == []
 
@@ -200,11 +200,14 @@ async def test_partitions_without_a_leader(tmp_path: Path) -> None:
     async with bench(tmp_path / "data") as node:
         await create(node, "t")
         await node.lifecycle.leave(10_000)
-        told = await node.serve(named("t"))
-        (partition,) = told.topics[0].partitions
+        described = await node.serve(named("t"))
+        (partition,) = described.topics[0].partitions
         assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
         # Clients that receive an empty list would forget their broker.
-        assert ([broker.node_id for broker in told.brokers], told.controller_id) == ([1], -1)
+        assert ([broker.node_id for broker in described.brokers], described.controller_id) == (
+            [1],
+            -1,
+        )
         described = await node.serve(DescribeClusterRequest(include_fenced_brokers=True))
         assert [(each.broker_id, each.is_fenced) for each in described.brokers] == [(1, True)]
 
@@ -212,10 +215,14 @@ async def test_partitions_without_a_leader(tmp_path: Path) -> None:
 async def test_the_cluster_is_described(tmp_path: Path) -> None:
     async with bench(tmp_path / "data") as node:
         for version in range(3):
-            told = await node.serve(DescribeClusterRequest(), version)
-            assert (told.error_code, told.controller_id, told.endpoint_type) == (0, 1, 1)
-            assert [(each.broker_id, each.port) for each in told.brokers] == [(1, 9092)]
-            assert told.cluster_authorized_operations == NOT_ASKED
+            described = await node.serve(DescribeClusterRequest(), version)
+            assert (described.error_code, described.controller_id, described.endpoint_type) == (
+                0,
+                1,
+                1,
+            )
+            assert [(each.broker_id, each.port) for each in described.brokers] == [(1, 9092)]
+            assert described.cluster_authorized_operations == NOT_ASKED
         requested = DescribeClusterRequest(include_cluster_authorized_operations=True)
         assert (await node.serve(requested)).cluster_authorized_operations == 0b1111110100000
         wrong = await node.serve(DescribeClusterRequest(endpoint_type=2))
@@ -230,9 +237,9 @@ async def test_controllers_are_described_on_their_own_listener(tmp_path: Path) -
     async with bench(tmp_path / "data") as node:
         await register_controller(node.channel, node.settings.current, Uuid(b"c" * 16))
         requested = DescribeClusterRequest(endpoint_type=2)
-        told = await node.serve(requested, listener="CONTROLLER")
-        assert (told.error_code, told.controller_id, told.endpoint_type) == (0, 1, 2)
-        assert [each.broker_id for each in told.brokers] == [1]
+        described = await node.serve(requested, listener="CONTROLLER")
+        assert (described.error_code, described.controller_id, described.endpoint_type) == (0, 1, 2)
+        assert [each.broker_id for each in described.brokers] == [1]
         wrong = await node.serve(DescribeClusterRequest(), listener="CONTROLLER")
         assert wrong.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
 
@@ -252,21 +259,24 @@ async def test_topics_are_described_page_by_page(tmp_path: Path) -> None:
             await create(node, name, count)
         pages, cursor = [], None
         for _ in range(10):
-            told = await node.serve(describe(limit=2, at=cursor))
+            described = await node.serve(describe(limit=2, at=cursor))
             pages.append(
-                [(t.name, [each.partition_index for each in t.partitions]) for t in told.topics]
+                [
+                    (t.name, [each.partition_index for each in t.partitions])
+                    for t in described.topics
+                ]
             )
-            if told.next_cursor is None:
+            if described.next_cursor is None:
                 break
-            cursor = (told.next_cursor.topic_name, told.next_cursor.partition_index)
+            cursor = (described.next_cursor.topic_name, described.next_cursor.partition_index)
         assert pages == [[("a", [0, 1])], [("b", [0, 1])], [("b", [2]), ("c", [0])]]
 
 
 async def test_described_topics_report_their_errors(tmp_path: Path) -> None:
     async with bench(tmp_path / "data", {"max.request.partition.size.limit": "1"}) as node:
         await create(node, "b", 2)
-        told = await node.serve(describe("nobody", "a/b"))
-        assert {t.name: (t.error_code, t.topic_id) for t in told.topics} == {
+        described = await node.serve(describe("nobody", "a/b"))
+        assert {t.name: (t.error_code, t.topic_id) for t in described.topics} == {
             "a/b": (ErrorCode.INVALID_TOPIC_EXCEPTION, ZERO_UUID),
             "nobody": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ZERO_UUID),
         }

@@ -109,7 +109,7 @@ async def test_appends_wait_for_followers_that_are_in_sync(tmp_path: Path) -> No
         partition = node.replicas.lookup("orders", 0)
         result = partition.append(batch(b"a"))
         waiting = partition.wait_committed(result.last_offset)
-        while partition.log.flushed_offset < 1:  # noqa: ASYNC110 - the flush tells nobody else
+        while partition.log.flushed_offset < 1:  # noqa: ASYNC110 - no event is available
             await asyncio.sleep(0)
         assert not waiting.done()
         partition.follower_fetched(2, 1)

@@ -195,9 +195,9 @@ def test_bi_102_invented_producers_and_ids_write_nothing(
 ) -> None:
     known = begin(client)
     for stranger in (
-        Producer(fresh_name("nobody"), 4_000_000, 0),
+        Producer(fresh_name("unnamed"), 4_000_000, 0),
         Producer(known.transactional_id, known.producer_id + 1_000_000, 0),
-        Producer(fresh_name("nobody"), known.producer_id, 0),
+        Producer(fresh_name("unnamed"), known.producer_id, 0),
     ):
         assert write(client, stranger, topic, version=version) == INVALID_MAPPING
     ahead = Producer(known.transactional_id, known.producer_id, 7)
@@ -271,9 +271,9 @@ def test_a_bad_beginning_is_refused(client: WireClient, code: int, fields: dict[
 
 
 def test_bi_140_nothing_goes_without_a_transactional_id(client: WireClient, topic: str) -> None:
-    nobody = Producer("", 1, 0)
-    assert add(client, nobody, topic, 0) == [INVALID_REQUEST]
-    assert end(client, nobody) == INVALID_REQUEST
+    unnamed = Producer("", 1, 0)
+    assert add(client, unnamed, topic, 0) == [INVALID_REQUEST]
+    assert end(client, unnamed) == INVALID_REQUEST
     offsets = AddOffsetsToTxnRequest(transactional_id="", producer_id=1, group_id="g")
     assert ask(client, offsets, 3).error_code == INVALID_REQUEST
 
@@ -287,7 +287,7 @@ def test_bi_143_ends_that_are_not_the_producers_own(
     assert end(client, producer, version=version) == INVALID_STATE
     assert add(client, producer, topic, 0) == [NONE]
     for wrong, code in (
-        (producer._replace(transactional_id=fresh_name("nobody")), INVALID_MAPPING),
+        (producer._replace(transactional_id=fresh_name("unnamed")), INVALID_MAPPING),
         (producer._replace(producer_id=producer.producer_id + 1), INVALID_MAPPING),
         (producer._replace(epoch=producer.epoch - 1), fenced),
         (producer._replace(epoch=producer.epoch + 1), fenced),
@@ -375,7 +375,7 @@ def test_a_question_of_brokers_answers_each_transaction_once(
         )
         for name, producer_id in (
             (producer.transactional_id, producer.producer_id),
-            (fresh_name("nobody"), 1),
+            (fresh_name("unnamed"), 1),
         )
     ]
     answer = client.ask(AddPartitionsToTxnRequest(transactions=transactions), 5)

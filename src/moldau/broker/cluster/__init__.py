@@ -1,3 +1,4 @@
 """The cluster as this broker sees it: the metadata it follows, its registration, its peers, and the
-requests it passes on to the controller.
+requests it forwards to the controller. Nothing here decides for the cluster; the controller
+does.
 """

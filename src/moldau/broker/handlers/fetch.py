@@ -157,7 +157,7 @@ class Fetch:
         checked; the rest has not changed.
         """
         if not self.has_room and moved is not None:
-            # They had more than fitted, which was nothing.
+            # These had records, but there was no room for any.
             moved = {*moved, *self.full}
         self._find_room()
         indexes: Sequence[int] = range(len(self._requested))

@@ -1,1 +1,3 @@
-"""One node's life: formatting its directories, assembling its parts, starting, and stopping."""
+"""One node's life: formatting its directories, assembling its parts, starting, and stopping. Only
+this package knows all parts of a node.
+"""

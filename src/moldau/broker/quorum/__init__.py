@@ -1,1 +1,3 @@
-"""Runs the quorum machine of `core.quorum` over the metadata log, and writes its snapshots."""
+"""Runs the quorum machine of `core.quorum` over the metadata log, and writes its snapshots. The
+machine decides; this package owns the files and the waiting callers.
+"""

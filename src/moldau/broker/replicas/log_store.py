@@ -94,8 +94,8 @@ class LogStore:
         logs.load(now_ms, report)
         if logs.directory.clean_stop_epoch is None and recovered.logs:
             _log.warning(
-                "%s was not stopped cleanly: %d logs were checked, %d bytes scanned, "
-                "%d unacknowledged ones cut off, in %.1f s; there is nothing to do",
+                "%s was not stopped cleanly: %d logs were checked, %d bytes scanned, %d cut off "
+                "that were never acknowledged, in %.1f s; there is nothing to do",
                 path, recovered.logs, recovered.bytes_scanned, recovered.bytes_cut,
                 (self._clock.mono_ms() - began_ms) / 1000,
             )  # fmt: skip
