@@ -10,7 +10,7 @@ from support.proofs import proves, proves_change
 
 from moldau.protocol.error_codes import ErrorCode
 
-NOBODY = -1
+NO_LEADER = -1
 SESSION_MS = 60_000
 
 
@@ -71,7 +71,7 @@ def lose_the_leader(node: LiveNode, second: SecondBroker, topic: str) -> None:
     second.heartbeat()
     second.create_topic(topic, SECOND, FIRST)
     second.alter_isr(topic, SECOND)
-    node.comes(lambda: second.leader(topic) == NOBODY, step_ms=SESSION_MS // 6)
+    node.comes(lambda: second.leader(topic) == NO_LEADER, step_ms=SESSION_MS // 6)
 
 
 SHORT = {"broker.session.timeout.ms": str(SESSION_MS)}

@@ -90,7 +90,7 @@ def test_contradicting_settings_are_refused(settings: dict[str, str], complaint:
 )
 @proves("inter.broker.listener.name", "security.inter.broker.protocol", "controller.listener.names")
 def test_listeners_serve_what_they_are_for(setting: str) -> None:
-    """Nobody is named PLAINTEXT, which brokers would look for among each other."""
+    """No listener is named PLAINTEXT, the default between brokers."""
     settings = {
         "listeners": "SSL://127.0.0.1:0,RULERS://127.0.0.1:0",
         "listener.security.protocol.map": "SSL:PLAINTEXT,RULERS:PLAINTEXT",

@@ -1,4 +1,4 @@
-"""The pages of docs/reference are what the declarations say."""
+"""The pages of docs/reference match the declarations."""
 
 from moldau.config.broker import BrokerConfig
 from moldau.config.group import GroupConfig

@@ -1,4 +1,4 @@
-"""Text -> value -> text, as Kafka's parser does it."""
+"""Parsing and printing of values, as in Kafka."""
 
 import pytest
 

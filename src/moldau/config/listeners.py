@@ -80,7 +80,7 @@ def check_ports(listeners: Sequence[Listener]) -> None:
         if listener.port != 0:
             by_port[listener.port].append(listener)
     for port, sharers in by_port.items():
-        if len(sharers) > 1 and sorted(_ip_version(one.host) for one in sharers) != [4, 6]:
+        if len(sharers) > 1 and sorted(_ip_version(each.host) for each in sharers) != [4, 6]:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
                 f"listeners: {' and '.join(sharer.name for sharer in sharers)} share port {port}, "

@@ -62,19 +62,19 @@ def _split(line: str) -> tuple[str, str]:
 def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
-    parts, place = [], 0
-    while place < len(text):
-        character = text[place]
-        place += 1
-        if character == "\\" and place < len(text):
-            character = text[place]
-            place += 1
+    parts, index = [], 0
+    while index < len(text):
+        character = text[index]
+        index += 1
+        if character == "\\" and index < len(text):
+            character = text[index]
+            index += 1
             if character == "u":
-                digits = text[place : place + _HEX_DIGITS]
+                digits = text[index : index + _HEX_DIGITS]
                 if not re.fullmatch(r"[0-9a-fA-F]{4}", digits):
                     raise ValueError(digits)
                 character = chr(int(digits, 16))
-                place += _HEX_DIGITS
+                index += _HEX_DIGITS
             else:
                 character = _ESCAPES.get(character, character)
         parts.append(character)

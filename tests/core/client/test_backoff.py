@@ -1,4 +1,4 @@
-"""Pauses of clients grow, are never the same for all, and have an end."""
+"""Pauses of clients grow, are partly random, and have a maximum."""
 
 from moldau.core.client.backoff import Backoff
 

@@ -106,13 +106,13 @@ def test_brokers_groups_and_client_metrics_have_settings(cluster: Cluster) -> No
     assert cluster.image.config_of(GROUP, "g") == {"consumer.session.timeout.ms": "50000"}
     before = len(cluster.log)
     alter(cluster, resource(BROKER, "1", ("log.cleaner.threads", "2")))
-    assert len(cluster.log) == before + 1, "brokers are told again, whatever they knew"
+    assert len(cluster.log) == before + 1, "the setting is written again, even if unchanged"
 
 
 @pytest.mark.parametrize(
     ("asked", "code"),
     [
-        (resource(TOPIC, "nobody", ("retention.ms", "5")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (resource(TOPIC, "missing", ("retention.ms", "5")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (resource(TOPIC, "", ("retention.ms", "5")), ErrorCode.INVALID_REQUEST),
         (resource(TOPIC, "a/b", ("retention.ms", "5")), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (resource(TOPIC, "t", ("retention.ms", "abc")), ErrorCode.INVALID_CONFIG),

@@ -256,7 +256,7 @@ class GroupMachine(RuleBasedStateMachine):
         """The next coordinator only knows the log."""
         self.bench.unload()
         self._hear()
-        assert not self.askers, "somebody waits for a coordinator that is gone"
+        assert not self.askers, "a request waits for a coordinator that is gone"
         self.bench.load()
         group = self.group()
         # Generations that were never logged are given out again.
@@ -351,7 +351,7 @@ class GroupMachine(RuleBasedStateMachine):
                 assert not members
             case GroupState.PREPARING_REBALANCE:
                 assert all(m.sync_ticket is None for m in members)
-                assert ("join", GROUP) in self.bench.timers, "nobody would ever end it"
+                assert ("join", GROUP) in self.bench.timers, "the rebalance would never end"
             case GroupState.COMPLETING_REBALANCE:
                 assert members
                 assert all(m.join_ticket is None for m in members)

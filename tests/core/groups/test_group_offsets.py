@@ -71,7 +71,7 @@ def test_any_offset_of_an_empty_group_can_be_deleted() -> None:
     assert delete(scenario, "t", "u") == {"t": ErrorCode.NONE, "u": ErrorCode.NONE}
     assert len(scenario.bench.shard.store) == 0
     with pytest.raises(KafkaError) as refusal:
-        scenario.bench.shard.offsets.decide_delete(OffsetDeleteRequest(group_id="nobody"))
+        scenario.bench.shard.offsets.decide_delete(OffsetDeleteRequest(group_id="missing"))
     assert refusal.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 

@@ -41,7 +41,7 @@ def test_committed_offsets_are_what_apaches_clients_fetch(
         shard = shards[partition_for(group_id, len(shards))]
         request = OffsetFetchRequestGroup(group_id=group_id, topics=None)
         fetched = shard.offsets.fetch(request, requires_stable=True).response
-        # confluent-kafka commits the zero at the end of C's strings, and does not show it.
+        # confluent-kafka commits the terminating zero of C strings, and does not show it.
         found = [
             [t.name, p.partition_index, p.committed_offset, (p.metadata or "").rstrip("\0") or None]
             for t in fetched.topics

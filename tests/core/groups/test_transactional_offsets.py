@@ -173,7 +173,7 @@ def _compacted(bench: Bench) -> tuple[list[StoredPair | Marker], dict[int, int]]
     return log, bench.producers
 
 
-_NOTHING = encode_record(offset_tombstone("nobody", "nothing", 0))
+_NOTHING = encode_record(offset_tombstone("missing", "nothing", 0))
 
 
 def test_offsets_in_transactions() -> None:

@@ -1,4 +1,4 @@
-"""Records make images, and images make records."""
+"""From records to images, and from images to snapshot records."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""A snapshot is whole or it is nothing."""
+"""A snapshot file is complete, or it is refused as damaged."""
 
 import pytest
 from core.metadata.metadata_records import LATEST, histories

@@ -1,4 +1,4 @@
-"""The features of a new cluster."""
+"""Feature levels of a new cluster."""
 
 import pytest
 

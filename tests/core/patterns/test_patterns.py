@@ -1,4 +1,4 @@
-"""Patterns of clients: what they mean, and that no pattern takes long."""
+"""Clients' patterns: their meaning, and that no pattern takes long."""
 
 import json
 import re

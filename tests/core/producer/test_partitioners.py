@@ -1,4 +1,4 @@
-"""Which partition a record goes to, when the appender does not say."""
+"""Partitioners for records whose partition the appender does not choose."""
 
 from collections import Counter
 from random import Random

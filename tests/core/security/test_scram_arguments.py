@@ -1,4 +1,4 @@
-"""Users as the format command takes them."""
+"""SCRAM users as arguments of the format command."""
 
 import base64
 

@@ -1,4 +1,4 @@
-"""Whether a batch that Spark runs again was written before."""
+"""Markers show whether a batch that Spark repeats was written before."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Offsets as Spark writes them."""
+"""Offsets in Spark's format."""
 
 import pytest
 

@@ -126,7 +126,7 @@ def test_exhausted_epochs_restart_with_a_new_producer_id(goes_on: bool) -> None:
     expected = (PRODUCER, LAST) if goes_on else None
     assert bench.init(expected) == (1000, 0)
     assert bench.current().previous_producer_id == PRODUCER
-    # It asks again with what it knows.
+    # It retries with its old id and epoch.
     if goes_on:
         assert bench.init(expected) == (1000, 0)
     else:

@@ -77,7 +77,7 @@ def test_a_timeout_of_the_last_epoch(version: int) -> None:
 
 
 def test_a_failed_fence_takes_no_second_epoch() -> None:
-    """Before version 2 the epoch is taken at once. Nobody heard of it, so it serves again."""
+    """Before version 2 the epoch is raised at once. No producer got it, so it is used again."""
     bench = bench_with(S.ONGOING, version=1)
     bench.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
     for _ in range(3):

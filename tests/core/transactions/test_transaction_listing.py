@@ -1,4 +1,4 @@
-"""Which transactional ids ListTransactions shows, and what DescribeTransactions says of one."""
+"""ListTransactions and DescribeTransactions."""
 
 import pytest
 

@@ -53,43 +53,43 @@ class Row(NamedTuple):
     error: str | None = None
 
 
-def read_options(given: Mapping[str, str]) -> HttpOptions:
+def read_options(values: Mapping[str, str]) -> HttpOptions:
     """Raises OptionError."""
     by_lower = {name.lower() for name in KNOWN_OPTIONS}
-    for name in given:
+    for name in values:
         if name.lower() not in by_lower:
             raise OptionError(f"there is no option '{name}'{suggestion(name, KNOWN_OPTIONS)}")
-    url = given.get("url", "")
+    url = values.get("url", "")
     if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).netloc:
         raise OptionError(f"url is http://host/… or https://host/…, not '{url}'")
     return HttpOptions(
         url=url,
-        every_ms=_whole(given, "everyMs", 10_000),
-        timeout_ms=_whole(given, "timeoutMs", 30_000),
-        attempts=_whole(given, "attempts", 5),
-        headers=_words(given, "headers"),
-        params=_words(given, "params"),
-        path=given.get("path"),
-        is_lines=given.get("lines", "false").lower() == "true",
-        skips_first_line=given.get("skipFirstLine", "false").lower() == "true",
-        cursor_param=given.get("cursorParam"),
-        cursor_last=given.get("cursorLast"),
-        cursor_next=given.get("cursorNext"),
-        cursor_start=given.get("cursorStart"),
-        keep=given.get("keep", ""),
+        every_ms=_whole(values, "everyMs", 10_000),
+        timeout_ms=_whole(values, "timeoutMs", 30_000),
+        attempts=_whole(values, "attempts", 5),
+        headers=_words(values, "headers"),
+        params=_words(values, "params"),
+        path=values.get("path"),
+        is_lines=values.get("lines", "false").lower() == "true",
+        skips_first_line=values.get("skipFirstLine", "false").lower() == "true",
+        cursor_param=values.get("cursorParam"),
+        cursor_last=values.get("cursorLast"),
+        cursor_next=values.get("cursorNext"),
+        cursor_start=values.get("cursorStart"),
+        keep=values.get("keep", ""),
     )
 
 
-def _whole(given: Mapping[str, str], name: str, default: int) -> int:
-    text = given.get(name, str(default))
+def _whole(values: Mapping[str, str], name: str, default: int) -> int:
+    text = values.get(name, str(default))
     if not text.isdecimal() or int(text) < 1:
         raise OptionError(f"{name} is a whole number from 1, not '{text}'")
     return int(text)
 
 
-def _words(given: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:
+def _words(values: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:
     try:
-        pairs = json.loads(given.get(name, "{}"))
+        pairs = json.loads(values.get(name, "{}"))
         return tuple((str(key), str(value)) for key, value in pairs.items())
     except (ValueError, AttributeError):
         raise OptionError(f"{name} is a JSON object of texts") from None
@@ -184,10 +184,10 @@ def write_position(position: PollPosition) -> dict[str, Any]:
     return {name: value for name, value in position._asdict().items() if value is not None}
 
 
-def read_position(given: Mapping[str, Any]) -> PollPosition:
+def read_position(values: Mapping[str, Any]) -> PollPosition:
     try:
-        return PollPosition(**given)
+        return PollPosition(**values)
     except TypeError:
         raise HttpError(
-            f"the checkpoint belongs to another source: {json.dumps(dict(given))}"
+            f"the checkpoint belongs to another source: {json.dumps(dict(values))}"
         ) from None

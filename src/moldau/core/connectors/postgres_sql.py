@@ -95,9 +95,9 @@ class Written:
     spark_kind: str
     kind: str
 
-    def value(self, place: int) -> str:
+    def value(self, index: int) -> str:
         """The expression that converts the stage's text."""
-        text = stage_column(place)
+        text = stage_column(index)
         if self.spark_kind.startswith("array<") and self.kind.endswith("[]"):
             items = f"jsonb_array_elements_text({text}::jsonb) WITH ORDINALITY AS a(item, place)"
             made = f"ARRAY(SELECT item FROM {items} ORDER BY place)::{self.kind}"
@@ -109,15 +109,15 @@ class Written:
         return f"{text}::{self.kind}"
 
 
-def stage_column(place: int) -> str:
-    return f"c{place}"
+def stage_column(index: int) -> str:
+    return f"c{index}"
 
 
 def create_stage(stage: str, columns: int) -> str:
     """Every value is text, so tasks need not know the table's types. A crash may empty the table,
     which only affects uncommitted batches.
     """
-    texts = ", ".join(f"{stage_column(place)} text" for place in range(columns))
+    texts = ", ".join(f"{stage_column(index)} text" for index in range(columns))
     return (
         f"CREATE UNLOGGED TABLE {quoted_table(stage)} "
         f"(part integer, place bigint, attempt bigint, {texts})"
@@ -154,8 +154,8 @@ class Merge:
 
     def statements(self) -> list[tuple[str, bool]]:
         """Each statement, and whether it takes the parameter."""
-        names = _names(one.name for one in self.columns)
-        values = ", ".join(one.value(place) for place, one in enumerate(self.columns))
+        names = _names(column.name for column in self.columns)
+        values = ", ".join(column.value(index) for index, column in enumerate(self.columns))
         insert = f"INSERT INTO {quoted_table(self.table)} ({names}) SELECT {values} FROM"
         counts = f"{quoted_table(self.stage)} WHERE attempt = ANY(%s)"
         match self.mode:
@@ -171,7 +171,7 @@ class Merge:
                 return [(self._upsert(insert, counts), True)]
 
     def _upsert(self, insert: str, counts: str) -> str:
-        places = {one.name: place for place, one in enumerate(self.columns)}
+        places = {column.name: index for index, column in enumerate(self.columns)}
         key_texts = ", ".join(stage_column(places[name]) for name in self.key)
         # Within a batch, the last row of a key wins.
         latest = (
@@ -189,7 +189,7 @@ class Merge:
                 f", gone AS (DELETE FROM {quoted_table(self.table)} t USING latest "
                 f"WHERE {is_gone} AND {same})"
             )
-        others = [one.name for one in self.columns if one.name not in self.key]
+        others = [column.name for column in self.columns if column.name not in self.key]
         changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
         action = f"DO UPDATE SET {changes}" if others else "DO NOTHING"
         conflict = f"ON CONFLICT ({_names(self.key)}) {action}"
@@ -224,12 +224,12 @@ class Cursor:
         by = quoted(self.columns[0])
         parts = [f"{by} IS NOT NULL"]
         values: list[str] = []
-        for sign, place in ((">", start), ("<=", end)):
-            if place is not None:
-                names = _names(self.columns[: len(place)])
-                casts = ", ".join(f"%s::{kind}" for kind in self.kinds[: len(place)])
+        for sign, position in ((">", start), ("<=", end)):
+            if position is not None:
+                names = _names(self.columns[: len(position)])
+                casts = ", ".join(f"%s::{kind}" for kind in self.kinds[: len(position)])
                 parts.append(f"({names}) {sign} ({casts})")
-                values += place
+                values += position
         if end is None and self.lag_ms:
             # Transactions that began earlier have had time to commit.
             parts.append(f"{by} <= (now() - interval '{self.lag_ms} milliseconds')")
@@ -239,8 +239,8 @@ class Cursor:
         """The position of the last row to read; without `rows_max`, of the last row."""
         # Aliases, because the order is that of the columns, not of these texts.
         texts = ", ".join(
-            f"{quoted(name)}::text AS {stage_column(place)}"
-            for place, name in enumerate(self.columns)
+            f"{quoted(name)}::text AS {stage_column(index)}"
+            for index, name in enumerate(self.columns)
         )
         where, values = self.between(start, None)
         direction = " DESC" if rows_max is None else ""
@@ -256,7 +256,7 @@ class Cursor:
         by, kind = quoted(self.columns[0]), self.kinds[0]
         where, values = self.between(start, end)
         inner = ", ".join(
-            f"(low + (high - low) * {place} / {parts})::{kind}::text" for place in range(1, parts)
+            f"(low + (high - low) * {index} / {parts})::{kind}::text" for index in range(1, parts)
         )
         found = f"SELECT min({by}) AS low, max({by}) AS high FROM {quoted_table(self.table)}"
         return f"SELECT {inner} FROM ({found} WHERE {where}) AS ends", values
@@ -271,12 +271,12 @@ def check_lag(cursor: Cursor) -> None:
         )
 
 
-def write_position(place: tuple[str, ...] | None) -> dict[str, Any]:
+def write_position(position: tuple[str, ...] | None) -> dict[str, Any]:
     """The position as stored in Spark's checkpoint."""
-    return {"behind": None if place is None else list(place)}
+    return {"behind": None if position is None else list(position)}
 
 
 def read_position(offset: dict[str, Any] | str) -> tuple[str, ...] | None:
     found = json.loads(offset) if isinstance(offset, str) else offset
-    place = found["behind"]
-    return None if place is None else tuple(place)
+    position = found["behind"]
+    return None if position is None else tuple(position)

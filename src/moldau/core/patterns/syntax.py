@@ -133,11 +133,11 @@ class _Parser:
         return True
 
     def _until(self, end: str) -> str:
-        found = self._text.find(end, self._at)
-        if found < 0:
+        end_at = self._text.find(end, self._at)
+        if end_at < 0:
             self._refuse(f"{end} is missing")
-        content = self._text[self._at : found]
-        self._at = found + len(end)
+        content = self._text[self._at : end_at]
+        self._at = end_at + len(end)
         return content
 
     # Structure.
@@ -179,14 +179,14 @@ class _Parser:
             self._at += 1
             return _QUANTIFIERS[symbol]
         # Braces without counts are literal.
-        found = _COUNTS.match(self._text, self._at)
-        if found is None:
+        counts = _COUNTS.match(self._text, self._at)
+        if counts is None:
             return None
-        least, upper = int(found[1]), found[3]
-        if upper is not None and found[2] is None:
+        least, upper = int(counts[1]), counts[3]
+        if upper is not None and counts[2] is None:
             return None
-        self._at = found.end()
-        most = least if not found[2] else int(upper) if upper else None
+        self._at = counts.end()
+        most = least if not counts[2] else int(upper) if upper else None
         if max(least, most or 0) > REPEATS_MAX or (most is not None and most < least):
             self._refuse("illegal repetition counts")
         return least, most

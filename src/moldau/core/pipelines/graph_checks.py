@@ -35,7 +35,7 @@ _NEEDS_SCHEMA = (
 
 def problems_of(pipeline: Pipeline) -> tuple[Problem, ...]:
     """All problems, in the order of the file."""
-    found = [
+    problems = [
         *_names(pipeline),
         *_lookups(pipeline),
         *_inputs(pipeline),
@@ -45,8 +45,10 @@ def problems_of(pipeline: Pipeline) -> tuple[Problem, ...]:
         *_examples(pipeline),
         *_expectations(pipeline),
     ]
-    found += _cycles(pipeline)
-    return tuple(sorted(found, key=lambda one: (one.spot.file, one.spot.line, one.spot.column)))
+    problems += _cycles(pipeline)
+    return tuple(
+        sorted(problems, key=lambda each: (each.spot.file, each.spot.line, each.spot.column))
+    )
 
 
 def order_of(pipeline: Pipeline) -> tuple[Flow, ...]:
@@ -76,13 +78,13 @@ def lookups_of(pipeline: Pipeline, flow: Flow) -> tuple[str, ...]:
 
 
 def _origins(pipeline: Pipeline, flow: Flow) -> dict[str, None]:
-    found: dict[str, None] = {}
+    origins: dict[str, None] = {}
     for name in flow.inputs:
         if name in pipeline.flows:
-            found |= _origins(pipeline, pipeline.flows[name])
+            origins |= _origins(pipeline, pipeline.flows[name])
         else:
-            found[name] = None
-    return found
+            origins[name] = None
+    return origins
 
 
 def _names(pipeline: Pipeline) -> Iterator[Problem]:
@@ -323,8 +325,8 @@ def _examples(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _expectations(pipeline: Pipeline) -> Iterator[Problem]:
-    for one in (*pipeline.sources.values(), *pipeline.flows.values()):
-        for expected in one.expect:
+    for each in (*pipeline.sources.values(), *pipeline.flows.values()):
+        for expected in each.expect:
             if not _NAME.fullmatch(expected.name):
                 yield Problem(
                     expected.spot,
@@ -335,14 +337,14 @@ def _expectations(pipeline: Pipeline) -> Iterator[Problem]:
 def _cycles(pipeline: Pipeline) -> list[Problem]:
     done: set[str] = set()
     path: list[str] = []
-    found: list[Problem] = []
+    problems: list[Problem] = []
 
     def visit(name: str) -> None:
         if name in done or name not in pipeline.flows:
             return
         if name in path:
             cycle = [*path[path.index(name) :], name]
-            found.append(Problem(pipeline.flows[name].spot, f"a cycle: {' <- '.join(cycle)}"))
+            problems.append(Problem(pipeline.flows[name].spot, f"a cycle: {' <- '.join(cycle)}"))
             return
         path.append(name)
         for needed in pipeline.flows[name].inputs:
@@ -352,4 +354,4 @@ def _cycles(pipeline: Pipeline) -> list[Problem]:
 
     for name in pipeline.flows:
         visit(name)
-    return found
+    return problems

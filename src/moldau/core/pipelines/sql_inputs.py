@@ -20,7 +20,7 @@ _ENDS_A_LIST = {
 
 def tables_in(text: str) -> tuple[str, ...]:
     """In order, without duplicates, and including names that the text defines itself (WITH)."""
-    found: dict[str, None] = {}
+    tables: dict[str, None] = {}
     # The word before each open bracket.
     brackets: list[str] = [""]
     awaits = [False]
@@ -46,10 +46,10 @@ def tables_in(text: str) -> tuple[str, ...]:
         elif part == ",":
             awaits[-1] = in_list[-1]
         elif awaits[-1] and lower not in {"stream", "lateral", "only"}:
-            found[part] = None
+            tables[part] = None
             awaits[-1] = False
         before = lower
-    return tuple(found)
+    return tuple(tables)
 
 
 def _split(text: str) -> Iterator[tuple[str, bool]]:

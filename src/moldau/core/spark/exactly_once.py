@@ -46,8 +46,8 @@ def read_marker(metadata: str) -> Marker | None:
     if not is_marker(metadata):
         return None
     try:
-        found: dict[str, Any] = json.loads(metadata)
-        return Marker(str(found["queryId"]), int(found[_MARK]), str(found["digest"]))
+        fields: dict[str, Any] = json.loads(metadata)
+        return Marker(str(fields["queryId"]), int(fields[_MARK]), str(fields["digest"]))
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -60,8 +60,8 @@ def judge(committed: Iterable[str], batch: Marker, name: str) -> Verdict:
     """Whether to write the batch. `committed`: the metadata of all partitions of the group. Raises
     StaleCheckpointError.
     """
-    found = [marker for text in committed if (marker := read_marker(text)) is not None]
-    own = [marker for marker in found if marker.query_id == batch.query_id]
+    markers = [marker for text in committed if (marker := read_marker(text)) is not None]
+    own = [marker for marker in markers if marker.query_id == batch.query_id]
     if not own:
         # A new query with a new checkpoint, which has its start.
         return Verdict.WRITE

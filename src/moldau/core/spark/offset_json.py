@@ -34,13 +34,13 @@ def parse_numbers(text: str, option: str, least: int = EARLIEST) -> Offsets:
     """A number for each partition: an offset, or a time in ms. Raises OptionError."""
     shape = f'{option} is JSON as {{"topic": {{"0": 23}}}}'
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except json.JSONDecodeError as error:
         raise OptionError(f"{shape}; at character {error.pos + 1}: {error.msg}") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise OptionError(f"{shape}; it is {text}")
     numbers: Offsets = {}
-    for topic, by_partition in found.items():
+    for topic, by_partition in document.items():
         if not isinstance(by_partition, dict):
             raise OptionError(f"{shape}; topic '{topic}' has {json.dumps(by_partition)}")
         for partition, number in by_partition.items():
@@ -59,13 +59,13 @@ def parse_assignment(text: str) -> frozenset[TopicPartition]:
     """`{"orders": [0, 1]}`. Raises OptionError."""
     shape = 'assign is JSON as {"topic": [0, 1]}'
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except json.JSONDecodeError as error:
         raise OptionError(f"{shape}; at character {error.pos + 1}: {error.msg}") from None
-    if not isinstance(found, dict) or not found:
+    if not isinstance(document, dict) or not document:
         raise OptionError(f"{shape}; it is {text}")
     chosen = set()
-    for topic, numbers in found.items():
+    for topic, numbers in document.items():
         if not isinstance(numbers, list) or not numbers or not all(map(_is_number, numbers)):
             raise OptionError(f"{shape}; topic '{topic}' has {json.dumps(numbers)}")
         chosen |= {TopicPartition(topic, number) for number in numbers}
@@ -77,29 +77,29 @@ def _is_number(value: Any) -> bool:
 
 
 def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for (topic, partition), offset in sorted(offsets.items()):
-        found.setdefault(topic, {})[str(partition)] = offset
-    return found
+        document.setdefault(topic, {})[str(partition)] = offset
+    return document
 
 
 def write_query_offsets(position: QueryOffsets) -> dict[str, Any]:
     """The position for a query's checkpoint."""
-    found = nested(position.offsets)
+    document = nested(position.offsets)
     topics = {partition.topic for partition in position.offsets}
     ids = {name: topic_id for name, topic_id in position.topic_ids.items() if name in topics}
     if ids:
-        found[_IDS] = dict(sorted(ids.items()))
+        document[_IDS] = dict(sorted(ids.items()))
     if position.began is not None:
-        found[_BEGAN] = nested(position.began)
-    return found
+        document[_BEGAN] = nested(position.began)
+    return document
 
 
 def read_query_offsets(stored: Mapping[str, Any]) -> QueryOffsets:
     """Also reads positions that Spark's own source stored."""
     began = stored.get(_BEGAN)
     return QueryOffsets(
-        _flat({name: found for name, found in stored.items() if name not in {_IDS, _BEGAN}}),
+        _flat({name: numbers for name, numbers in stored.items() if name not in {_IDS, _BEGAN}}),
         dict(stored.get(_IDS, {})),
         None if began is None else _flat(began),
     )
@@ -114,13 +114,13 @@ def _flat(by_topic: Mapping[str, Any]) -> Offsets:
 
 
 def check_covers(
-    option: str, given: Iterable[TopicPartition], there: Iterable[TopicPartition]
+    option: str, listed: Iterable[TopicPartition], needed: Iterable[TopicPartition]
 ) -> None:
     """Explicit offsets must name exactly the partitions that are read. Raises OptionError."""
-    given, there = set(given), set(there)
-    if missing := sorted(there - given):
+    listed, needed = set(listed), set(needed)
+    if missing := sorted(needed - listed):
         raise OptionError(f"{option} does not name {_some(missing)}, which is read")
-    if unknown := sorted(given - there):
+    if unknown := sorted(listed - needed):
         raise OptionError(f"{option} names {_some(unknown)}, which is not read")
 
 

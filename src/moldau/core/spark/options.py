@@ -130,67 +130,67 @@ class SinkOptions:
 Given: TypeAlias = Mapping[str, str]
 
 
-def check_names(given: Given) -> None:
+def check_names(options: Given) -> None:
     """Raises OptionError for an unknown option."""
-    if "provider" in given:
+    if "provider" in options:
         # Spark's own property for a table's format.
         raise OptionError(_TABLE)
-    for name in given:
+    for name in options:
         if name.lower() not in _LOWER and not name.lower().startswith(KAFKA_PREFIX):
             hint = suggestion(name, (*_ALL, "kafka.bootstrap.servers"))
             raise OptionError(f"there is no option '{name}'{hint}")
 
 
-def source_options(given: Given, *, is_stream: bool) -> SourceOptions:
-    given = {name.lower(): value for name, value in given.items()}
-    check_names(given)
-    settings = _settings(given, _REFUSED_SETTINGS)
+def source_options(options: Given, *, is_stream: bool) -> SourceOptions:
+    options = {name.lower(): value for name, value in options.items()}
+    check_names(options)
+    settings = _settings(options, _REFUSED_SETTINGS)
     settings.setdefault("isolation.level", "read_committed")
-    starting = _bound(given, "starting", Latest() if is_stream else Earliest())
-    ending = _bound(given, "ending", Latest())
-    _check_bounds(given, starting, ending, is_stream=is_stream)
-    strategy_by_time = given.get("startingoffsetsbytimestampstrategy", "error").lower()
+    starting = _bound(options, "starting", Latest() if is_stream else Earliest())
+    ending = _bound(options, "ending", Latest())
+    _check_bounds(options, starting, ending, is_stream=is_stream)
+    strategy_by_time = options.get("startingoffsetsbytimestampstrategy", "error").lower()
     if strategy_by_time not in {"error", "latest"}:
         raise OptionError(
             f"startingOffsetsByTimestampStrategy is error or latest, not '{strategy_by_time}'"
         )
-    rows_max = _whole(given, "maxOffsetsPerTrigger")
-    rows_min = _whole(given, "minOffsetsPerTrigger")
+    rows_max = _whole(options, "maxOffsetsPerTrigger")
+    rows_min = _whole(options, "minOffsetsPerTrigger")
     if rows_max is not None and rows_min is not None and rows_min > rows_max:
         raise OptionError(
             f"minOffsetsPerTrigger={rows_min} is more than maxOffsetsPerTrigger={rows_max}"
         )
-    long_poll_ms = _whole(given, "longPollMs", least=0)
+    long_poll_ms = _whole(options, "longPollMs", least=0)
     return SourceOptions(
         settings=settings,
-        strategy=_strategy(given),
+        strategy=_strategy(options),
         starting=starting,
         ending=ending,
         is_lenient_by_time=strategy_by_time == "latest",
-        fails_on_data_loss=_flag(given, "failOnDataLoss", True),
-        tasks_min=_whole(given, "minPartitions"),
-        rows_per_task_max=_whole(given, "maxRecordsPerPartition"),
+        fails_on_data_loss=_flag(options, "failOnDataLoss", True),
+        tasks_min=_whole(options, "minPartitions"),
+        rows_per_task_max=_whole(options, "maxRecordsPerPartition"),
         rows_max=rows_max,
         rows_min=rows_min,
-        delay_ms_max=_duration_ms(given, "maxTriggerDelay", _DELAY_MS_DEFAULT),
-        has_headers=_flag(given, "includeHeaders", False),
-        group_prefix=given.get("groupidprefix", "moldau.query"),
-        pushes_filters=_flag(given, "pushFilters", False),
+        delay_ms_max=_duration_ms(options, "maxTriggerDelay", _DELAY_MS_DEFAULT),
+        has_headers=_flag(options, "includeHeaders", False),
+        group_prefix=options.get("groupidprefix", "moldau.query"),
+        pushes_filters=_flag(options, "pushFilters", False),
         long_poll_ms=_LONG_POLL_MS_DEFAULT if long_poll_ms is None else long_poll_ms,
-        publishes_progress=_flag(given, "publishProgress", True),
+        publishes_progress=_flag(options, "publishProgress", True),
     )
 
 
-def sink_options(given: Given) -> SinkOptions:
-    given = {name.lower(): value for name, value in given.items()}
-    check_names(given)
+def sink_options(options: Given) -> SinkOptions:
+    options = {name.lower(): value for name, value in options.items()}
+    check_names(options)
     misplaced = [
-        name for name in SOURCE_OPTIONS if name.lower() in given and name not in SINK_OPTIONS
+        name for name in SOURCE_OPTIONS if name.lower() in options and name not in SINK_OPTIONS
     ]
     if misplaced:
         hint = "; write topic" if "subscribe" in misplaced else ""
         raise OptionError(f"{misplaced[0]} is an option for reading, not for writing{hint}")
-    delivery = given.get("delivery", "at_least_once").strip().lower()
+    delivery = options.get("delivery", "at_least_once").strip().lower()
     if delivery == "exactly_once":
         raise OptionError(
             "delivery=exactly_once needs one task per partition, which Spark does not give a sink; "
@@ -198,34 +198,34 @@ def sink_options(given: Given) -> SinkOptions:
         )
     if delivery != "at_least_once":
         raise OptionError(f"delivery is at_least_once or exactly_once, not '{delivery}'")
-    topic = given.get("topic")
+    topic = options.get("topic")
     if topic is not None and not (topic := topic.strip()):
         raise OptionError("topic is empty; name the topic to write to")
-    return SinkOptions(settings=_settings(given, _REFUSED_SINK_SETTINGS), topic=topic)
+    return SinkOptions(settings=_settings(options, _REFUSED_SINK_SETTINGS), topic=topic)
 
 
-def _settings(given: Given, refused: Mapping[str, str]) -> dict[str, str]:
+def _settings(options: Given, refused: Mapping[str, str]) -> dict[str, str]:
     settings = {
         name.removeprefix(KAFKA_PREFIX): value
-        for name, value in given.items()
+        for name, value in options.items()
         if name.startswith(KAFKA_PREFIX)
     }
     for name, reason in refused.items():
         if name in settings:
             raise OptionError(f"kafka.{name} is not supported; {reason}")
-    if given.keys() <= {"path"}:
+    if options.keys() <= {"path"}:
         raise OptionError(_TABLE)
     if not settings.get("bootstrap.servers", "").strip():
         raise OptionError('no broker is given; add .option("kafka.bootstrap.servers", "host:9092")')
     return settings
 
 
-def _strategy(given: Given) -> Strategy:
-    ways = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in given]
+def _strategy(options: Given) -> Strategy:
+    ways = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in options]
     if len(ways) != 1:
         found = " and ".join(ways) + " are given" if ways else "none is given"
         raise OptionError(f"one of subscribe, subscribePattern and assign is needed; {found}")
-    text = given[ways[0].lower()].strip()
+    text = options[ways[0].lower()].strip()
     match ways[0]:
         case "subscribe":
             topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
@@ -244,18 +244,18 @@ def _strategy(given: Given) -> Strategy:
             return Assign(parse_assignment(text))
 
 
-def _bound(given: Given, side: str, default: OffsetBound) -> OffsetBound:
+def _bound(options: Given, side: str, default: OffsetBound) -> OffsetBound:
     """As in Spark, one time for all has priority over times, and times over offsets."""
     option = f"{side}Timestamp"
-    if (text := given.get(option.lower())) is not None:
+    if (text := options.get(option.lower())) is not None:
         if not text.strip().isdecimal():
             raise OptionError(f"{option}={text} is not a time; write milliseconds since 1970")
         return AtTime(int(text), option)
     option = f"{side}OffsetsByTimestamp"
-    if (text := given.get(option.lower())) is not None:
+    if (text := options.get(option.lower())) is not None:
         return AtTimes(parse_numbers(text, option, least=0), option)
     option = f"{side}Offsets"
-    text = given.get(option.lower())
+    text = options.get(option.lower())
     if text is None:
         return default
     match text.strip().lower():
@@ -273,11 +273,11 @@ def _bound(given: Given, side: str, default: OffsetBound) -> OffsetBound:
 
 
 def _check_bounds(
-    given: Given, starting: OffsetBound, ending: OffsetBound, *, is_stream: bool
+    options: Given, starting: OffsetBound, ending: OffsetBound, *, is_stream: bool
 ) -> None:
     if is_stream:
         for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
-            if name.lower() in given:
+            if name.lower() in options:
                 raise OptionError(f"{name} is for batch reading; a stream has no end")
         return
     if isinstance(starting, Latest):
@@ -290,15 +290,15 @@ def _check_bounds(
     _refuse_number(ending, -2, "earliest at the end reads nothing")
 
 
-def _refuse_number(place: OffsetBound, number: int, reason: str) -> None:
-    if isinstance(place, AtOffsets):
-        for partition, offset in place.offsets.items():
+def _refuse_number(bound: OffsetBound, number: int, reason: str) -> None:
+    if isinstance(bound, AtOffsets):
+        for partition, offset in bound.offsets.items():
             if offset == number:
-                raise OptionError(f"{place.option}: {partition} has {number}; {reason}")
+                raise OptionError(f"{bound.option}: {partition} has {number}; {reason}")
 
 
-def _flag(given: Given, name: str, default: bool) -> bool:
-    text = given.get(name.lower())
+def _flag(options: Given, name: str, default: bool) -> bool:
+    text = options.get(name.lower())
     if text is None:
         return default
     if text.strip().lower() not in {"true", "false"}:
@@ -306,8 +306,8 @@ def _flag(given: Given, name: str, default: bool) -> bool:
     return text.strip().lower() == "true"
 
 
-def _whole(given: Given, name: str, least: int = 1) -> int | None:
-    text = given.get(name.lower())
+def _whole(options: Given, name: str, least: int = 1) -> int | None:
+    text = options.get(name.lower())
     if text is None:
         return None
     if not text.strip().isdecimal() or int(text) < least:
@@ -315,9 +315,9 @@ def _whole(given: Given, name: str, least: int = 1) -> int | None:
     return int(text)
 
 
-def _duration_ms(given: Given, name: str, default_ms: int) -> int:
+def _duration_ms(options: Given, name: str, default_ms: int) -> int:
     """Parses `15m`, `90s`, `500ms`; a plain number is milliseconds."""
-    text = given.get(name.lower())
+    text = options.get(name.lower())
     if text is None:
         return default_ms
     match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
@@ -327,13 +327,13 @@ def _duration_ms(given: Given, name: str, default_ms: int) -> int:
 
 
 def schema_problem(
-    wanted: Mapping[str, Any], known: Mapping[str, Any], name_of: Callable[[Any], str] = str
+    requested: Mapping[str, Any], known: Mapping[str, Any], name_of: Callable[[Any], str] = str
 ) -> str | None:
     """The problem of a user's schema, None if it is valid. It may omit and reorder columns."""
-    for name, kind in wanted.items():
+    for name, kind in requested.items():
         if name not in known:
             hint = suggestion(name, known)
             return f"there is no column '{name}'{hint}; there are {', '.join(known)}"
         if kind != known[name]:
             return f"column {name} is {name_of(known[name])}, not {name_of(kind)}; cast it later"
-    return None if wanted else f"no column is chosen; there are {', '.join(known)}"
+    return None if requested else f"no column is chosen; there are {', '.join(known)}"

@@ -27,20 +27,20 @@ def limited(start: Mapping[TopicPartition, int], latest: Offsets, rows_max: int)
     """The end of a batch of `rows_max` offsets. Each partition gets its share of the backlog, but
     at least one offset if it has any.
     """
-    backlog = {one: max(end - start.get(one, 0), 0) for one, end in latest.items()}
+    backlog = {each: max(end - start.get(each, 0), 0) for each, end in latest.items()}
     total = sum(backlog.values())
     if total <= rows_max:
         return dict(latest)
-    found: Offsets = {}
-    for one, end in latest.items():
-        share = rows_max * backlog[one] / total
+    ends: Offsets = {}
+    for each, end in latest.items():
+        share = rows_max * backlog[each] / total
         step = ceil(share) if share < 1 else floor(share)
-        found[one] = min(end, start.get(one, 0) + step) if backlog[one] else end
-    return found
+        ends[each] = min(end, start.get(each, 0) + step) if backlog[each] else end
+    return ends
 
 
 def backlog_of(start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> int:
-    return sum(max(end - start.get(one, 0), 0) for one, end in latest.items())
+    return sum(max(end - start.get(each, 0), 0) for each, end in latest.items())
 
 
 def split(
@@ -49,16 +49,16 @@ def split(
     rows_max: int | None = None,
 ) -> list[OffsetRange]:
     """Splits without gaps or overlaps. `tasks_min` is only a hint: the sizes decide."""
-    whole = [one for one in ranges if one.size > 0]
+    whole = [each for each in ranges if each.size > 0]
     if rows_max is not None:
-        whole = [part for one in whole for part in _cut(one, ceil(one.size / rows_max))]
+        whole = [part for each in whole for part in _cut(each, ceil(each.size / rows_max))]
     if tasks_min is None or len(whole) >= tasks_min:
         return whole
-    total = sum(one.size for one in whole)
+    total = sum(each.size for each in whole)
     return [
         part
-        for one in whole
-        for part in _cut(one, max(floor(one.size / total * tasks_min + 0.5), 1))
+        for each in whole
+        for part in _cut(each, max(floor(each.size / total * tasks_min + 0.5), 1))
     ]
 
 

@@ -24,16 +24,16 @@ class Loss(NamedTuple):
 
 def losses(position: QueryOffsets, latest: QueryOffsets) -> list[Loss]:
     """Records that were deleted before the query read them."""
-    found = []
-    for one, offset in sorted(position.offsets.items()):
-        end = latest.offsets.get(one)
+    lost = []
+    for partition, offset in sorted(position.offsets.items()):
+        end = latest.offsets.get(partition)
         if end is None:
-            found.append(Loss(one, offset, offset, "it is deleted"))
-        elif is_recreated(one.topic, position, latest):
-            found.append(Loss(one, offset, end, "its topic was deleted and created again"))
+            lost.append(Loss(partition, offset, offset, "it is deleted"))
+        elif is_recreated(partition.topic, position, latest):
+            lost.append(Loss(partition, offset, end, "its topic was deleted and created again"))
         elif end < offset:
-            found.append(Loss(one, offset, end, f"the log ends at {end} now"))
-    return found
+            lost.append(Loss(partition, offset, end, f"the log ends at {end} now"))
+    return lost
 
 
 def is_recreated(topic: str, before: QueryOffsets, after: QueryOffsets) -> bool:
@@ -47,8 +47,10 @@ def starts_within(position: QueryOffsets, latest: QueryOffsets) -> Offsets:
     their first record.
     """
     return {
-        one: 0 if is_recreated(one.topic, position, latest) else position.offsets.get(one, 0)
-        for one in latest.offsets
+        partition: 0
+        if is_recreated(partition.topic, position, latest)
+        else position.offsets.get(partition, 0)
+        for partition in latest.offsets
     }
 
 
@@ -86,13 +88,15 @@ def ranges_between(start: QueryOffsets, end: QueryOffsets) -> tuple[list[OffsetR
     if end.began is not None:
         start = QueryOffsets(end.began, end.topic_ids)
     ranges, lost = [], []
-    for one, begin in starts_within(start, end).items():
-        stop = end.offsets[one]
+    for partition, begin in starts_within(start, end).items():
+        stop = end.offsets[partition]
         if begin > stop:
-            lost.append(Loss(one, begin, stop, _BACKWARDS))
+            lost.append(Loss(partition, begin, stop, _BACKWARDS))
         elif begin < stop:
-            text = end.topic_ids.get(one.topic)
-            ranges.append(OffsetRange(one, begin, stop, None if text is None else parse_uuid(text)))
+            text = end.topic_ids.get(partition.topic)
+            ranges.append(
+                OffsetRange(partition, begin, stop, None if text is None else parse_uuid(text))
+            )
     return ranges, lost
 
 

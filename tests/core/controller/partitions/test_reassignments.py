@@ -93,7 +93,7 @@ def test_a_new_replica_is_added_before_the_old_one_goes(cluster: Cluster) -> Non
     assert (partition.replicas, partition.leader) == ((3, 2, 1), 1)
     assert (partition.adding_replicas, partition.removing_replicas) == ((3,), (1,))
     assert partition.directories == (uuid_of(4), uuid_of(3), uuid_of(2))
-    assert partition.leader_epoch == 0, "nobody has gone yet"
+    assert partition.leader_epoch == 0, "no replica is removed yet"
     assert listed(cluster) == {"t": [(0, [3, 2, 1], [3], [1])]}
 
     answered = in_sync(cluster, 1, 2, 3)
@@ -228,5 +228,5 @@ def test_only_requested_partitions_are_listed(cluster: Cluster) -> None:
     cluster.create("t", [1], [1])
     cluster.create("u", [1])
     reassign(cluster, [2])
-    assert listed(cluster, "t", "u", "nobody") == {"t": [(0, [2, 1], [2], [1])]}
+    assert listed(cluster, "t", "u", "missing") == {"t": [(0, [2, 1], [2], [1])]}
     assert listed(cluster, "u") == {}

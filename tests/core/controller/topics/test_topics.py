@@ -234,7 +234,7 @@ def test_topics_are_deleted_by_name_and_by_id(cluster: Cluster) -> None:
 def test_deletion_reports_missing_topics(cluster: Cluster) -> None:
     unknown = Uuid(b"x" * 16)
     asked = [
-        DeleteTopicState(name="nobody"),
+        DeleteTopicState(name="missing"),
         DeleteTopicState(topic_id=unknown),
         DeleteTopicState(),
         DeleteTopicState(name="a", topic_id=unknown),
@@ -243,7 +243,7 @@ def test_deletion_reports_missing_topics(cluster: Cluster) -> None:
         (None, ZERO_UUID, ErrorCode.INVALID_REQUEST),
         ("a", unknown, ErrorCode.INVALID_REQUEST),
         (None, unknown, ErrorCode.UNKNOWN_TOPIC_ID),
-        ("nobody", ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("missing", ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
 
 
@@ -302,7 +302,7 @@ def test_a_topic_gets_more_partitions(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("name", "count", "assignment", "code"),
     [
-        ("nobody", 3, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("missing", 3, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("t", 2, None, ErrorCode.INVALID_PARTITIONS),
         ("t", 1, None, ErrorCode.INVALID_PARTITIONS),
         ("t", -1, None, ErrorCode.INVALID_PARTITIONS),
