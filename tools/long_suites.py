@@ -20,6 +20,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 REPEATS = 3
+# More failures than this are not the machine's.
+REPEATED_MAX = 10
 # After an interrupt pytest ends its fixtures, which stop nodes and JVMs, and prints its summary.
 GRACE_S = 120
 SOME_TESTS_FAILED = 1
@@ -80,6 +82,8 @@ def run_suites(suites: Sequence[Suite], turn: int, seconds: float, run: Run) -> 
         status, failed = run(options, left_s)
         if status == TIME_WAS_UP:
             verdict.failures.append(f"{name}: the time was up, see above for what was not run")
+        elif status == SOME_TESTS_FAILED and len(failed) > REPEATED_MAX:
+            verdict.failures.extend(failed)
         elif status == SOME_TESTS_FAILED and failed:
             repeat(suite, failed, end_s, run, verdict)
         elif status:

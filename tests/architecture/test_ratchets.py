@@ -100,8 +100,12 @@ def sleeps(tree: ast.AST) -> Iterator[ast.AST]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _is_fixed_sleep(node):
             yield node
-        if isinstance(node, ast.For) and [ast.unparse(part) for part in node.body] == ["pause()"]:
+        if isinstance(node, ast.For) and _is_pause(node.body):
             yield node
+
+
+def _is_pause(body: list[ast.stmt]) -> bool:
+    return len(body) == 1 and ast.unparse(body[0]) == "pause()"
 
 
 def _is_fixed_sleep(call: ast.Call) -> bool:

@@ -67,6 +67,11 @@ def test_a_second_failure_is_final() -> None:
     assert (verdict.failures, verdict.unstable) == ([TEST], [])
 
 
+def test_many_failures_are_final() -> None:
+    failed = [f"{TEST}[{number}]" for number in range(11)]
+    assert judged((1, failed)).failures == failed
+
+
 def test_what_is_no_failure_of_a_test_is_final() -> None:
     assert judged((2, [])).failures == ["slow, part 2/3: pytest ended with status 2"]
 
