@@ -38,7 +38,7 @@ def test_the_versions_of_the_protocol_are_listed(kafka: KafkaCommand) -> None:
     (broker,) = kafka.json("cluster", "describe")["brokers"]
     again = kafka.json("cluster", "api-versions", "--broker", broker["brokerId"])
     assert len(again) == len(rows)
-    assert "not there" in kafka("cluster", "api-versions", "--broker", 77, status=1).errors
+    assert "not in the cluster" in kafka("cluster", "api-versions", "--broker", 77, status=1).errors
 
 
 def test_log_directories_show_their_replicas(kafka: KafkaCommand) -> None:
