@@ -14,7 +14,15 @@ from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import CONTROL_FLAG, Record, RecordBatch, iterate_batches
 from moldau.protocol.records.control_records import committed_batches, marker_of
-from moldau.protocol.records.record_loops import ScannedBatch, scan_batches
+from moldau.protocol.records.record_loops import scan_batches
+from moldau.protocol.records.scanned_batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    POSITION,
+    PRODUCER_ID,
+    SIZE,
+    ScannedBatch,
+)
 from moldau.storage.log.log import Log
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.entry import ProducerEntry
@@ -42,7 +50,7 @@ def held_batches(log: Log) -> list[Stored]:
             headers, end, problem = scan_batches(content, start, stop, True)
             assert problem is None, (segment, problem)
             assert end == stop
-            found += [stored(content[h[0] : h[0] + h[1]]) for h in headers]
+            found += [stored(content[h[POSITION] : h[POSITION] + h[SIZE]]) for h in headers]
     for earlier, later in pairwise(found):
         assert earlier.last_offset < later.base_offset
     return found
@@ -130,12 +138,12 @@ class Scratch:
             self._replay(headers[0], kept)
 
     def _replay(self, header: ScannedBatch, kept: Stored) -> None:
-        if header[7] < 0:
+        if header[PRODUCER_ID] < 0:
             return
         append = self.table.begin_append(AppendOrigin.REPLICATION)
-        if header[6] & CONTROL_FLAG:
+        if header[ATTRIBUTES] & CONTROL_FLAG:
             batch = RecordBatch(kept.content)
-            marker = end_marker(batch, header[2]) if batch.record_count else None
+            marker = end_marker(batch, header[BASE_OFFSET]) if batch.record_count else None
             if marker is not None:
                 append.add_marker(marker)
         else:

@@ -6,6 +6,7 @@ import pytest
 from storage.log_maker import records_batch
 
 from moldau.protocol.records.batch_builder import BatchOptions
+from moldau.protocol.records.scanned_batch import BASE_OFFSET
 from moldau.storage.disk import disk_calls
 from moldau.storage.disk.cached_reads import CachedReads, NotCachedError
 from moldau.storage.disk.filesystem import DiskFileSystem
@@ -233,7 +234,7 @@ def test_a_scan_in_pieces_finds_every_batch(tmp_path: Path, count: int) -> None:
         segment.append([records_batch([b"v" * size], BatchOptions(base_offset=BASE + number))])
     scan = SegmentScan(segment.file, 0, segment.size, verify_crc=True)
     headers = [header for piece in scan for header in piece]
-    assert [header[2] for header in headers] == list(range(BASE, BASE + count))
+    assert [header[BASE_OFFSET] for header in headers] == list(range(BASE, BASE + count))
     assert (scan.valid_end, scan.problem) == (segment.size, None)
     assert scan.next_offset == BASE + count
 

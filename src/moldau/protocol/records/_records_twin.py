@@ -10,13 +10,9 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.checksum import crc32c
 from moldau.protocol.records.record import Record
+from moldau.protocol.records.scanned_batch import BASE_OFFSET, LAST_OFFSET, SIZE, ScannedBatch
 from moldau.types import Buffer
 
-# position, size, base offset, last offset, leader epoch, max timestamp, attributes, producer id,
-# producer epoch, base sequence, last offset delta, record count, base timestamp
-ScannedBatch: TypeAlias = tuple[
-    int, int, int, int, int, int, int, int, int, int, int, int, int
-]  # fmt: skip
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 # offset, timestamp, key, value, headers
 RecordToEncode: TypeAlias = tuple[
@@ -74,11 +70,11 @@ def scan_batches(
         problem, batch = _scan_one(view, position, end, verify_crc)
         if batch is None:
             return found, base + position, problem
-        if batch[2] < next_offset or batch[3] < batch[2]:
+        if batch[BASE_OFFSET] < next_offset or batch[LAST_OFFSET] < batch[BASE_OFFSET]:
             return found, base + position, BAD_OFFSETS
-        next_offset = batch[3] + 1
+        next_offset = batch[LAST_OFFSET] + 1
         found.append((base + position, *batch[1:]) if base else batch)
-        position += batch[1]
+        position += batch[SIZE]
     return found, base + position, None
 
 

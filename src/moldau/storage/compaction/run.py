@@ -21,7 +21,15 @@ from moldau.protocol.records.batches import (
     PRODUCER_ID_OFFSET,
     TRANSACTIONAL_FLAG,
 )
-from moldau.protocol.records.record_loops import INCOMPLETE, ScannedBatch, scan_batches
+from moldau.protocol.records.record_loops import INCOMPLETE, scan_batches
+from moldau.protocol.records.scanned_batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    LAST_OFFSET,
+    PRODUCER_ID,
+    RECORD_COUNT,
+    ScannedBatch,
+)
 from moldau.storage.compaction.filter import (
     BatchFilter,
     FilterCounts,
@@ -140,15 +148,18 @@ class CompactionPass:
         offset_map = self._map
         for view, headers in self._read(source, position):
             for header in headers:
-                last_offset, attributes = header[3], header[6]
+                last_offset, attributes = header[LAST_OFFSET], header[ATTRIBUTES]
                 if attributes & CONTROL_FLAG:
                     marker = control_type_in(view, header)
-                    transactions.on_control(last_offset, header[7], marker)
+                    transactions.on_control(last_offset, header[PRODUCER_ID], marker)
                 elif not (
-                    attributes & TRANSACTIONAL_FLAG and transactions.on_data(last_offset, header[7])
+                    attributes & TRANSACTIONAL_FLAG
+                    and transactions.on_data(last_offset, header[PRODUCER_ID])
                 ):
                     body = batch_body(view, header)
-                    if index_records(offset_map, body, header[11], header[2], start):
+                    if index_records(
+                        offset_map, body, header[RECORD_COUNT], header[BASE_OFFSET], start
+                    ):
                         return True
                 if last_offset >= start:
                     offset_map.latest_offset = last_offset
@@ -192,11 +203,11 @@ class CompactionPass:
         )  # fmt: skip
         for view, headers in self._read(source, 0):
             for header in headers:
-                last_offset, producer_id = header[3], header[7]
-                if header[6] & CONTROL_FLAG:
+                last_offset, producer_id = header[LAST_OFFSET], header[PRODUCER_ID]
+                if header[ATTRIBUTES] & CONTROL_FLAG:
                     marker = control_type_in(view, header)
                     self._transactions.on_control(last_offset, producer_id, marker)
-                elif header[6] & TRANSACTIONAL_FLAG:
+                elif header[ATTRIBUTES] & TRANSACTIONAL_FLAG:
                     self._transactions.on_data(last_offset, producer_id)
         self._transactions.take_kept_aborts()
 
@@ -238,9 +249,12 @@ class CompactionPass:
                 if problem is not None and problem != INCOMPLETE:
                     raise _damaged(source, file, position + scanned, problem)
                 if headers:
-                    if headers[0][2] < next_offset or headers[-1][3] >= source.offset_limit:
+                    if (
+                        headers[0][BASE_OFFSET] < next_offset
+                        or headers[-1][LAST_OFFSET] >= source.offset_limit
+                    ):
                         raise _damaged(source, file, position, STRAY_OFFSETS)
-                    next_offset = headers[-1][3] + 1
+                    next_offset = headers[-1][LAST_OFFSET] + 1
                     yield view, headers
                     wanted = self._io_buffer_bytes
                 elif position < end:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from moldau.protocol.records.scanned_batch import LAST_OFFSET, POSITION
 from moldau.storage.directory.clean_stop_manifest import (
     LogInventory,
     inventory_text,
@@ -181,8 +182,8 @@ def _sound_bytes(scan: SegmentScan, end_offset: int) -> int:
     """Where the batches before `end_offset` end."""
     for headers in scan:
         for header in headers:
-            if header[3] >= end_offset:
-                return header[0]
+            if header[LAST_OFFSET] >= end_offset:
+                return header[POSITION]
     return scan.valid_end
 
 

@@ -16,7 +16,8 @@ from moldau.protocol.records.batches import (
     MAGIC_OFFSET,
 )
 from moldau.protocol.records.checksum import crc32c
-from moldau.protocol.records.record_loops import BAD_OFFSETS, ScannedBatch, scan_batches
+from moldau.protocol.records.record_loops import BAD_OFFSETS, scan_batches
+from moldau.protocol.records.scanned_batch import BASE_OFFSET, LAST_OFFSET, POSITION, ScannedBatch
 from moldau.storage.disk.filesystem import File
 from moldau.storage.segment.scan import STRAY_OFFSETS, SegmentScan
 from moldau.types import INT64_MAX
@@ -93,16 +94,16 @@ class TolerantScan:
     def _hold_back(self, headers: list[ScannedBatch]) -> list[ScannedBatch]:
         found = headers if self._held is None else [self._held, *headers]
         if len(found) > 1:
-            self._held_from = found[-2][3] + 1
+            self._held_from = found[-2][LAST_OFFSET] + 1
         self._held = found.pop()
-        self.next_offset = self._held[3] + 1
+        self.next_offset = self._held[LAST_OFFSET] + 1
         return found
 
     def _let_go_if_wrong(self) -> None:
         """Of the batch that is held back, if it is that one whose offset is wrong."""
         held = self._held
         if held is not None and self._is_wrong(held, self.valid_end):
-            self.valid_end, self.next_offset, self._held = held[0], self._held_from, None
+            self.valid_end, self.next_offset, self._held = held[POSITION], self._held_from, None
 
     def _pass_by(self, problem: str) -> int:
         """Where the next batch begins that may be sound; the end of the file if there is none."""
@@ -129,7 +130,7 @@ class TolerantScan:
         """Offsets are outside of checksums. If that of a batch has leapt, the next one seems to
         fall behind it.
         """
-        if held[2] == self._held_from:
+        if held[BASE_OFFSET] == self._held_from:
             return False
         return self._sound_at(position, self._held_from) is not None
 

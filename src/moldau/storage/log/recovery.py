@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moldau.frozen import frozen
-from moldau.protocol.records.record_loops import ScannedBatch
+from moldau.protocol.records.scanned_batch import (
+    BASE_OFFSET,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    ScannedBatch,
+)
 from moldau.storage.directory.clean_stop_manifest import LogInventory, checksum_of
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.failures import CorruptCheckpointError, CorruptIndexError, refused_if_full
@@ -422,9 +427,9 @@ class _Loader:
         if latest is not None and max(map(_epoch_of, headers), default=latest) <= latest:
             return
         for header in headers:
-            if header[4] >= 0 and (latest is None or header[4] > latest):
-                latest = LeaderEpoch(header[4])
-                self._epochs.assign(latest, Offset(header[2]))
+            if header[LEADER_EPOCH] >= 0 and (latest is None or header[LEADER_EPOCH] > latest):
+                latest = LeaderEpoch(header[LEADER_EPOCH])
+                self._epochs.assign(latest, Offset(header[BASE_OFFSET]))
 
     def _shorter(self, segments: list[Segment], end_offset: int, reason: str) -> Damage:
         base_offset = segments[-1].base_offset if segments else end_offset
@@ -440,7 +445,7 @@ def _contiguous_end(segment: Segment) -> int:
     end_offset = segment.base_offset
     for headers in SegmentScan(segment.file, 0, segment.size, verify_crc=True):
         for header in headers:
-            if header[2] > end_offset:
+            if header[BASE_OFFSET] > end_offset:
                 return end_offset
-            end_offset = header[3] + 1
+            end_offset = header[LAST_OFFSET] + 1
     return end_offset

@@ -12,7 +12,17 @@ from functools import partial
 from types import MappingProxyType
 
 from moldau.protocol.records.batches import TRANSACTIONAL_FLAG
-from moldau.protocol.records.record_loops import ScannedBatch
+from moldau.protocol.records.scanned_batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    LAST_OFFSET,
+    LAST_OFFSET_DELTA,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    ScannedBatch,
+)
 from moldau.storage.producers.append import (
     TRANSACTION_VERSION_UNKNOWN,
     AppendOrigin,
@@ -106,23 +116,30 @@ class ProducerStateTable:
         """The usual case, which must be fast: the batch is the next one of its producer, in the
         same epoch and in no transaction. `advance` once it is in the log. None decides nothing.
         """
-        entry = self._entries.get(header[7])
+        entry = self._entries.get(header[PRODUCER_ID])
         if (
             entry is None
-            or entry.epoch != header[8]
+            or entry.epoch != header[PRODUCER_EPOCH]
             or not entry.batches
-            or entry.batches[-1][1] + 1 != header[9]
+            or entry.batches[-1][1] + 1 != header[BASE_SEQUENCE]
             or entry.transaction_first_offset >= 0
-            or header[6] & TRANSACTIONAL_FLAG
+            or header[ATTRIBUTES] & TRANSACTIONAL_FLAG
         ):
             return None
         return entry
 
     def advance(self, entry: ProducerEntry, header: ScannedBatch) -> None:
         """The batch that `entry` expected is in the log now."""
-        last_sequence = (header[9] + header[10]) & SEQUENCE_MAX
+        last_sequence = (header[BASE_SEQUENCE] + header[LAST_OFFSET_DELTA]) & SEQUENCE_MAX
         entry.add_batch(
-            header[8], BatchMetadata(header[9], last_sequence, header[2], header[3], header[5])
+            header[PRODUCER_EPOCH],
+            BatchMetadata(
+                header[BASE_SEQUENCE],
+                last_sequence,
+                header[BASE_OFFSET],
+                header[LAST_OFFSET],
+                header[MAX_TIMESTAMP],
+            ),
         )
         self._idle.move_to_end(entry.producer_id)
 

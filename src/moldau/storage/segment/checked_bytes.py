@@ -6,7 +6,8 @@ had dropped are checked again when they come back from the disk.
 from pathlib import Path
 from typing import NamedTuple
 
-from moldau.protocol.records.record_loops import BAD_OFFSETS, INCOMPLETE, ScannedBatch, scan_batches
+from moldau.protocol.records.record_loops import BAD_OFFSETS, INCOMPLETE, scan_batches
+from moldau.protocol.records.scanned_batch import BASE_OFFSET, LAST_OFFSET, POSITION, ScannedBatch
 from moldau.storage.segment.scan import PIECE_BYTES, STRAY_OFFSETS
 from moldau.storage.segment.walk import CorruptSegmentError
 from moldau.types import Buffer
@@ -35,7 +36,7 @@ def sound_end(content: Buffer, start: int, end: int, bounds: Bounds) -> tuple[in
     first_offset, last, valid_end, problem = _scanned(content, start, end)
     if last is None:
         return start, problem
-    last_position, last_offset = last[0], last[3]
+    last_position, last_offset = last[POSITION], last[LAST_OFFSET]
     if first_offset < bounds.first_offset or last_offset >= bounds.offset_limit:
         return start, STRAY_OFFSETS
     next_offset: int | None = bounds.end_offset
@@ -65,9 +66,9 @@ def _scanned(
             piece_bytes = PIECE_BYTES if headers else 2 * piece_bytes
         if headers:
             if last is None:
-                first_offset = headers[0][2]
-            elif headers[0][2] <= last[3]:
-                return first_offset, last, headers[0][0], BAD_OFFSETS
+                first_offset = headers[0][BASE_OFFSET]
+            elif headers[0][BASE_OFFSET] <= last[LAST_OFFSET]:
+                return first_offset, last, headers[0][POSITION], BAD_OFFSETS
             last = headers[-1]
     return first_offset, last, valid_end, problem
 
