@@ -25,7 +25,7 @@ async def verify(
 
 async def guard(node: DataNode, *, adds: bool = False) -> Verification | KafkaError | None:
     partition = node.replicas.lookup("orders", 0)
-    guards = await node.verification.guard("t", PRODUCER, {partition: 0}, adds=adds)
+    guards = await node.verification.verifications_for("t", PRODUCER, {partition: 0}, adds=adds)
     return guards[partition]
 
 
@@ -155,7 +155,9 @@ async def test_a_refusal_is_an_error_for_its_partition_alone(tmp_path: Path) -> 
         coordinated(node).add("t", ORDERS)
         sequences = {node.replicas.partitions["orders", index]: 0 for index in range(3)}
         guards = list(
-            (await node.verification.guard("t", PRODUCER, sequences, adds=False)).values()
+            (
+                await node.verification.verifications_for("t", PRODUCER, sequences, adds=False)
+            ).values()
         )
         assert isinstance(guards[0], Verification)
         codes = [each.code for each in guards if isinstance(each, KafkaError)]

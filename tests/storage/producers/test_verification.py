@@ -1,4 +1,4 @@
-"""No batch opens a transaction on a partition without the guard that was given out for it."""
+"""No batch opens a transaction on a partition without the verification given out for it."""
 
 import contextlib
 
@@ -35,13 +35,13 @@ class Partition:
     def write(
         self,
         sequence: int,
-        guard: Verification | None = None,
+        verification: Verification | None = None,
         *,
         epoch: int = 0,
         is_transactional: bool = True,
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> BatchMetadata | None:
-        append = self.table.begin_append(origin, guard=guard)
+        append = self.table.begin_append(origin, verification=verification)
         batch = DataBatch(PID, epoch, sequence, self.end, self.end, NOW_MS, is_transactional)
         duplicate = append.add_data(batch)
         if duplicate is None:
@@ -68,11 +68,11 @@ def test_a_transaction_is_opened_with_its_guard_only(origin: AppendOrigin) -> No
     sequence = 0 if origin is AppendOrigin.CLIENT else NO_SEQUENCE
     with refused(ErrorCode.INVALID_TXN_STATE):
         partition.write(sequence, origin=origin)
-    guard = partition.begin(sequence)
+    verification = partition.begin(sequence)
     with refused(ErrorCode.INVALID_TXN_STATE):
         partition.write(sequence, origin=origin)
     assert partition.table.entry(PID) is None
-    partition.write(sequence, guard, origin=origin)
+    partition.write(sequence, verification, origin=origin)
     assert partition.table.has_open_transaction(PID, 0)
 
 
@@ -118,28 +118,28 @@ def test_the_marker_before_does_not_end_a_verification_of_the_new_protocol() -> 
     """Its epoch is that of the transaction to come."""
     partition = Partition()
     partition.write(0, partition.begin(adds=True))
-    guard = partition.begin(0, epoch=1, adds=True)
+    verification = partition.begin(0, epoch=1, adds=True)
     partition.mark(epoch=1, version=2)
-    partition.write(0, guard, epoch=1)
+    partition.write(0, verification, epoch=1)
     assert partition.table.has_open_transaction(PID, 1)
 
 
 def test_the_marker_of_its_own_transaction_ends_it() -> None:
     partition = Partition()
-    guard = partition.begin(adds=True)
+    verification = partition.begin(adds=True)
     partition.mark(epoch=1, version=2)
     with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
-        partition.write(0, guard)
-    assert partition.begin(0, epoch=1, adds=True) is not guard
+        partition.write(0, verification)
+    assert partition.begin(0, epoch=1, adds=True) is not verification
 
 
 def test_an_end_of_the_old_protocol_ends_a_verification_of_the_new_one_too() -> None:
     """A client that lets its writes add partitions may still ask for its end in the old way."""
     partition = Partition()
-    guard = partition.begin(adds=True)
+    verification = partition.begin(adds=True)
     partition.mark(epoch=0, version=0)
     with refused(ErrorCode.INVALID_TXN_STATE):
-        partition.write(0, guard)
+        partition.write(0, verification)
     assert partition.table.first_undecided_offset is None
 
 
@@ -161,29 +161,29 @@ def test_a_retry_of_what_is_in_the_log_needs_no_guard() -> None:
 
 def test_a_batch_does_not_overtake_one_that_waits_for_its_verification() -> None:
     partition = Partition()
-    guard = partition.begin(2)
-    assert partition.begin(3) is guard
+    verification = partition.begin(2)
+    assert partition.begin(3) is verification
     with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
-        partition.write(3, guard)
-    assert partition.begin(1) is guard
+        partition.write(3, verification)
+    assert partition.begin(1) is verification
     with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
-        partition.write(2, guard)
-    partition.write(1, guard)
+        partition.write(2, verification)
+    partition.write(1, verification)
     partition.write(2)
 
 
 def test_a_new_epoch_forgets_which_batches_of_the_old_one_waited() -> None:
     partition = Partition()
-    guard = partition.begin(0)
-    assert partition.begin(5, epoch=1) is guard
-    partition.write(5, guard, epoch=1)
+    verification = partition.begin(0)
+    assert partition.begin(5, epoch=1) is verification
+    partition.write(5, verification, epoch=1)
 
 
 def test_an_unknown_producer_of_the_new_protocol_begins_with_sequence_zero() -> None:
     partition = Partition()
-    guard = partition.begin(4, adds=True)
+    verification = partition.begin(4, adds=True)
     with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
-        partition.write(4, guard)
+        partition.write(4, verification)
     older = Partition()
     older.write(4, older.begin(4))
 
@@ -204,21 +204,21 @@ def test_plain_batches_are_not_held_up_by_somebody_elses_verification() -> None:
 
 def test_verifications_that_came_to_nothing_expire() -> None:
     partition = Partition()
-    guard = partition.begin()
+    verification = partition.begin()
     partition.table.expire(NOW_MS + partition.table.expiration_ms - 1)
-    assert partition.begin() is guard
+    assert partition.begin() is verification
     partition.table.expire(NOW_MS + partition.table.expiration_ms)
-    assert partition.begin() is not guard
+    assert partition.begin() is not verification
 
 
 def test_verifications_are_bounded_and_the_oldest_goes_first() -> None:
     partition = Partition()
-    guard = partition.begin()
+    verification = partition.begin()
     for producer_id in range(100, 100 + VERIFICATIONS_MAX):
         begin_verification(partition.table, (producer_id, 0, 0), adds=False, now_ms=NOW_MS)
     assert len(partition.table.verifications) == VERIFICATIONS_MAX
     with refused(ErrorCode.INVALID_TXN_STATE):
-        partition.write(0, guard)
+        partition.write(0, verification)
 
 
 # Everything in any order
@@ -233,7 +233,7 @@ class Coordinated:
         self._epoch = 0
         self._state = "idle"
         self._late: list[tuple[int, Verification | None, bool]] = []
-        """(epoch, guard, whether the coordinator agreed) of batches that are on their way."""
+        """(epoch, verification, whether the coordinator agreed) of batches that are on the way."""
 
     def take(self, step: str) -> None:
         getattr(self, f"_{step}")()
@@ -247,23 +247,23 @@ class Coordinated:
     def _verify(self) -> None:
         """A batch comes, and the coordinator is asked."""
         epoch = self._epoch
-        guard = self.partition.begin(NO_SEQUENCE, epoch, adds=self._adds)
-        if guard is None:
+        verification = self.partition.begin(NO_SEQUENCE, epoch, adds=self._adds)
+        if verification is None:
             self._late.append((epoch, None, True))
             return
         if self._adds and self._state == "idle":
             self._state = "open"
-        self._late.append((epoch, guard, self._state == "open"))
+        self._late.append((epoch, verification, self._state == "open"))
 
     def _write(self) -> None:
         """The oldest batch goes on."""
         if not self._late:
             return
-        epoch, guard, is_agreed = self._late.pop(0)
+        epoch, verification, is_agreed = self._late.pop(0)
         if is_agreed:
             with contextlib.suppress(KafkaError):
                 self.partition.write(
-                    NO_SEQUENCE, guard, epoch=epoch, origin=AppendOrigin.COORDINATOR
+                    NO_SEQUENCE, verification, epoch=epoch, origin=AppendOrigin.COORDINATOR
                 )
 
     def _shuffle(self) -> None:

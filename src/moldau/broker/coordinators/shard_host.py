@@ -21,9 +21,12 @@ from moldau.broker.coordinators.batches import (
     pack,
 )
 from moldau.broker.coordinators.timers import KeyedTimers
+from moldau.broker.coordinators.verification import VerifiedWriter
 from moldau.core.coordinator.effects import (
+    AnyAppend,
+    AnyEffect,
+    AnyTurn,
     Append,
-    Effect,
     Marker,
     Reply,
     Request,
@@ -36,7 +39,7 @@ from moldau.core.coordinator.effects import (
 )
 from moldau.core.coordinator.playback import Decoder, replay_batch
 from moldau.core.coordinator.refusals import as_coordinator_error
-from moldau.core.coordinator.shard import Shard
+from moldau.core.coordinator.shard import AnyShard
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.records.batches import iterate_batches
@@ -50,7 +53,6 @@ from moldau.protocol.records.control_records import (
 from moldau.storage.log.append import AppendResult, VerifiedBatch
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.state import TRANSACTION_VERSION_UNKNOWN, AppendOrigin
-from moldau.storage.producers.verification import Verification
 from moldau.types import NO_PRODUCER_ID
 from moldau.unexpected import apart, log_unexpected
 
@@ -74,7 +76,7 @@ _FENCED = frozenset(
 )
 """Not our trouble: somebody was late."""
 
-ShardT = TypeVar("ShardT", bound=Shard)
+ShardT = TypeVar("ShardT", bound=AnyShard)
 AnswerT = TypeVar("AnswerT")
 
 
@@ -99,7 +101,7 @@ class HostServices(NamedTuple):
     cold_reads: "ColdReads"
     options: Callable[[], HostOptions]
     """Asked at each use: settings change."""
-    requested: Callable[["ShardHost[Any]", object], None] | None = None
+    requested: Callable[["ShardHost[Any]", Any], None] | None = None
     """Does what a shard asks its coordinator for."""
 
 
@@ -230,12 +232,12 @@ class ShardHost(Generic[ShardT]):
 
     # Turns
 
-    def run(self, event: Callable[[Turn], AnswerT], *, depends: bool = True) -> AnswerT:
+    def run(self, event: Callable[[AnyTurn], AnswerT], *, depends: bool = True) -> AnswerT:
         """One turn. What does not depend on gathered records need not wait for them."""
         with self._in_turn():
             if depends:
                 self._flush_gathered()
-            turn = Turn(self._services.clock.wall_ms())
+            turn: AnyTurn = Turn(self._services.clock.wall_ms())
             answer = event(turn)
             self._perform(turn)
         return answer
@@ -262,7 +264,7 @@ class ShardHost(Generic[ShardT]):
                 self._depth = 0
 
     def ask(
-        self, event: Callable[[Ticket, Turn], None], *, depends: bool = True
+        self, event: Callable[[Ticket, AnyTurn], None], *, depends: bool = True
     ) -> asyncio.Future[Any]:
         """The turn is taken at once; the answer comes when the shard gives it, or a KafkaError if
         it refuses.
@@ -281,7 +283,7 @@ class ShardHost(Generic[ShardT]):
                 answer.set_exception(error.with_traceback(None) if is_refusal else error)
         return answer
 
-    def _perform(self, turn: Turn) -> None:
+    def _perform(self, turn: AnyTurn) -> None:
         """A turn may answer several: what goes wrong for one of them does not stop the others."""
         unexpected: Exception | None = None
         for effect in turn.effects:
@@ -292,7 +294,7 @@ class ShardHost(Generic[ShardT]):
         if unexpected is not None:
             raise unexpected
 
-    def _perform_one(self, effect: Effect) -> None:
+    def _perform_one(self, effect: AnyEffect) -> None:
         match effect:
             case Reply():
                 self._answer(effect)
@@ -322,7 +324,7 @@ class ShardHost(Generic[ShardT]):
 
     # The log
 
-    def _append(self, append: Append) -> None:
+    def _append(self, append: AnyAppend) -> None:
         if append.marker is not None:
             self._flush_gathered()
             self._write_marker(append, append.marker)
@@ -371,7 +373,7 @@ class ShardHost(Generic[ShardT]):
 
     def _write_batch(self, batch: PackedBatch, writer: Writer | None) -> None:
         try:
-            result = self._into_log(_guarded(batch.build(), writer), batch.pieces)
+            result = self._into_log(_verified(batch.build(), writer), batch.pieces)
         except Exception as error:  # noqa: BLE001 - the other batches are written all the same
             self._fail([piece.append for piece in batch.pieces], error)
             return
@@ -395,7 +397,7 @@ class ShardHost(Generic[ShardT]):
         if piece.is_last and sequel is not None:
             self._tell(self.shard.appended, sequel)
 
-    def _write_marker(self, append: Append, marker: Marker) -> None:
+    def _write_marker(self, append: AnyAppend, marker: Marker) -> None:
         control_type = ControlType.COMMIT if marker.commits else ControlType.ABORT
         data = end_transaction_marker(
             EndTransactionMarker(control_type, marker.coordinator_epoch),
@@ -462,14 +464,14 @@ class ShardHost(Generic[ShardT]):
             elif piece.is_last:
                 apart(_log, "what follows a commit", self._committed, piece.append)
 
-    def _committed(self, append: Append) -> None:
+    def _committed(self, append: AnyAppend) -> None:
         for reply in append.replies:
             self._answer(reply)
         sequel = append.sequel
         if sequel is not None:
             self._tell(self.shard.committed, sequel)
 
-    def _refuse(self, append: Append, code: ErrorCode) -> None:
+    def _refuse(self, append: AnyAppend, code: ErrorCode) -> None:
         for reply in append.replies:
             self._answer(Reply(reply.ticket, code))
         sequel, append.sequel = append.sequel, None
@@ -482,15 +484,16 @@ class ShardHost(Generic[ShardT]):
                 depends=False,
             )
 
-    def _fail(self, appends: Iterable[Append], error: Exception) -> None:
+    def _fail(self, appends: Iterable[AnyAppend], error: Exception) -> None:
         log_unexpected(_log, f"an append to {self.partition.topic_partition.topic}", error)
         for append in appends:
             self._refuse(append, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _tell(self, listener: Callable[[object, Turn], None], sequel: object) -> None:
+    def _tell(self, listener: Callable[[Any, AnyTurn], None], sequel: object) -> None:
         self.run(lambda turn: listener(sequel, turn), depends=False)
 
 
-def _guarded(data: bytes, writer: Writer | None) -> bytes | VerifiedBatch:
-    guard = None if writer is None else writer.guard
-    return VerifiedBatch(data, guard) if isinstance(guard, Verification) else data
+def _verified(data: bytes, writer: Writer | None) -> bytes | VerifiedBatch:
+    if not isinstance(writer, VerifiedWriter) or writer.verification is None:
+        return data
+    return VerifiedBatch(data, writer.verification)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.replicas.partition import Partition
 from moldau.core.controller.topics.topic_names import TRANSACTION_STATE
+from moldau.core.coordinator.effects import Writer
 from moldau.core.coordinator.placement import partition_for
+from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.add_partitions_to_txn import (
@@ -33,6 +35,12 @@ Codes = dict[TopicPartition, ErrorCode]
 
 # What the coordinator says to its own clients, and what writers are told instead.
 _FOR_WRITERS = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH}
+
+
+@frozen
+class VerifiedWriter(Writer):
+    verification: Verification | None
+    """What lets the first of its records into the log; None if its transaction is open there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +78,7 @@ class TransactionVerification:
         self._waiting: dict[int, list[_Question]] = {}
         """By the broker that is being asked something else at the moment."""
 
-    async def guard(
+    async def verifications_for(
         self,
         transactional_id: str,
         producer: tuple[int, int],
@@ -90,10 +98,14 @@ class TransactionVerification:
         )
         give_up_ms = self._clock.mono_ms() + patience_ms
         while True:
-            guards = _begin(producer, first_sequences, adds=adds)
-            waiting = [p for p, guard in guards.items() if isinstance(guard, Verification)]
+            verifications = _begin(producer, first_sequences, adds=adds)
+            waiting = [
+                p
+                for p, verification in verifications.items()
+                if isinstance(verification, Verification)
+            ]
             if not waiting:
-                return guards
+                return verifications
             names = [partition.topic_partition for partition in waiting]
             codes = await self.verify(transactional_id, *producer, names, adds=adds)
             is_busy = adds and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
@@ -104,8 +116,10 @@ class TransactionVerification:
         for partition in waiting:
             code = codes[partition.topic_partition]
             if code is not ErrorCode.NONE:
-                guards[partition] = KafkaError(code, "refused by the transaction's coordinator")
-        return guards
+                verifications[partition] = KafkaError(
+                    code, "refused by the transaction's coordinator"
+                )
+        return verifications
 
     async def verify(
         self,
@@ -173,14 +187,14 @@ class TransactionVerification:
 def _begin(
     producer: tuple[int, int], first_sequences: Mapping[Partition, int], *, adds: bool
 ) -> dict[Partition, Verification | KafkaError | None]:
-    guards: dict[Partition, Verification | KafkaError | None] = {}
+    verifications: dict[Partition, Verification | KafkaError | None] = {}
     for partition, sequence in first_sequences.items():
         try:
-            guards[partition] = partition.begin_verification(*producer, sequence, adds=adds)
+            verifications[partition] = partition.begin_verification(*producer, sequence, adds=adds)
         except KafkaError as error:
             # Without the way it came, which leads back to this dictionary.
-            guards[partition] = error.with_traceback(None)
-    return guards
+            verifications[partition] = error.with_traceback(None)
+    return verifications
 
 
 def _one_each(questions: list[_Question]) -> tuple[list[_Question], list[_Question]]:

@@ -88,7 +88,7 @@ class _Heavy(NamedTuple):
     partition: Partition
     records: Buffer
     answer: PartitionProduceResponse
-    guard: Verification | None = None
+    verification: Verification | None = None
     cold: NotCachedError | None = None
     """What must be loaded first."""
 
@@ -276,7 +276,7 @@ class _Appends:
         partition: Partition,
         records: Buffer,
         answer: PartitionProduceResponse,
-        guard: Verification | None = None,
+        verification: Verification | None = None,
     ) -> None:
         """At once if it is not far, and does not expand too far."""
         is_compressed = bool(records[_FLAGS_AT] & COMPRESSION_MASK)
@@ -284,7 +284,7 @@ class _Appends:
         is_heavy = len(records) > HEAVY_BYTES and (is_compressed or not partition.keeps_codecs)
         if not is_heavy:
             try:
-                self._append_to(partition, records, answer, guard)
+                self._append_to(partition, records, answer, verification)
             except KafkaError as error:
                 if error.code is not ErrorCode.MESSAGE_TOO_LARGE or not is_compressed:
                     raise
@@ -292,7 +292,7 @@ class _Appends:
             except NotCachedError as error:
                 cold, is_heavy = error, True
         if is_heavy:
-            self.heavy.append(_Heavy(partition, self._kept(records), answer, guard, cold))
+            self.heavy.append(_Heavy(partition, self._kept(records), answer, verification, cold))
 
     def _kept(self, records: Buffer) -> Buffer:
         """Valid beyond the handler's synchronous part. It is if the request lies in a buffer of its
@@ -314,7 +314,9 @@ class _Appends:
                 if cold is not None:
                     await replicas.cold_reads.load(heavy.partition.log, cold)
                 try:
-                    return self._append_to(heavy.partition, prepared, heavy.answer, heavy.guard)
+                    return self._append_to(
+                        heavy.partition, prepared, heavy.answer, heavy.verification
+                    )
                 except NotCachedError as error:
                     cold = error
             raise changes_too_fast(heavy.partition.log.topic_partition)
@@ -326,7 +328,7 @@ class _Appends:
         transactional_id = self.request.transactional_id
         assert transactional_id is not None, "_check_flags lets no batch pass without"
         adds = self.ctx.version >= PRODUCE_ADDS_PARTITIONS
-        guards = await self.ctx.broker.verification.guard(
+        verifications = await self.ctx.broker.verification.verifications_for(
             transactional_id,
             self.unverified[0].producer[:2],
             {each.partition: each.producer.sequence for each in self.unverified},
@@ -334,12 +336,12 @@ class _Appends:
         )
         slices = Slices()
         for partition, kept, answer, _ in self.unverified:
-            guard = guards[partition]
-            if isinstance(guard, KafkaError):
-                put_refusal(answer, as_produce_error(guard, self.ctx.version))
+            verification = verifications[partition]
+            if isinstance(verification, KafkaError):
+                put_refusal(answer, as_produce_error(verification, self.ctx.version))
                 continue
             try:
-                self._append_slow(partition, writable(kept), answer, guard)
+                self._append_slow(partition, writable(kept), answer, verification)
             except KafkaError as error:
                 put_refused_append(answer, error, partition)
             if slices.is_over:
@@ -350,12 +352,12 @@ class _Appends:
         partition: Partition,
         records: Buffer | PreparedBatch,
         answer: PartitionProduceResponse,
-        guard: Verification | None = None,
+        verification: Verification | None = None,
     ) -> None:
         acks, log = self.request.acks, partition.log
         appended_before = log.appended_bytes
         result = partition.append(
-            records if guard is None else VerifiedBatch(records, guard),
+            records if verification is None else VerifiedBatch(records, verification),
             required_acks=acks,
             output_bytes_max=LIGHT_OUTPUT_BYTES_MAX,
         )

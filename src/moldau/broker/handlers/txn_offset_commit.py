@@ -5,9 +5,9 @@ to the transaction; before, AddOffsetsToTxn does.
 
 from collections.abc import Iterable
 
+from moldau.broker.coordinators.verification import VerifiedWriter
 from moldau.broker.server.context import RequestContext
 from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
-from moldau.core.coordinator.effects import Writer
 from moldau.core.coordinator.refusals import as_coordinator_error
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -61,7 +61,7 @@ async def _commit(
     return response.topics
 
 
-async def _admitted(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Writer:
+async def _admitted(ctx: RequestContext, request: TxnOffsetCommitRequest) -> VerifiedWriter:
     """Raises if the transaction's coordinator does not know of this group's partition."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
@@ -71,18 +71,18 @@ async def _admitted(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Wri
         partition = broker.replicas.lookup(
             CONSUMER_OFFSETS, broker.groups.partition_for(request.group_id)
         )
-        guards = await broker.verification.guard(
+        verifications = await broker.verification.verifications_for(
             request.transactional_id,
             producer,
             {partition: NO_SEQUENCE},
             adds=ctx.version >= TXN_OFFSET_COMMIT_ADDS_PARTITIONS,
         )
-        guard = guards[partition]
-        if isinstance(guard, KafkaError):
-            raise guard
+        verification = verifications[partition]
+        if isinstance(verification, KafkaError):
+            raise verification
     except KafkaError as error:
         raise KafkaError(as_coordinator_error(error.code), error.detail) from None
-    return Writer(*producer, guard)
+    return VerifiedWriter(*producer, verification)
 
 
 def _for_version(code: ErrorCode, version: int) -> ErrorCode:

@@ -145,9 +145,7 @@ class Partition:
     def begin_verification(
         self, producer_id: int, epoch: int, sequence: int, *, adds: bool
     ) -> Verification | None:
-        """The guard that an append brings in a `VerifiedBatch` to open a transaction; None if it
-        needs none.
-        """
+        """An append brings it in a `VerifiedBatch` to open a transaction; None if it needs none."""
         self.leading()
         batch = producer_id, epoch, sequence
         return begin_verification(

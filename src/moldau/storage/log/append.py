@@ -59,7 +59,7 @@ class Caller(NamedTuple):
     transaction_version: int
     output_bytes_max: int | None = None
     """How far a compressed batch may expand; None is the codec's own limit."""
-    guard: Verification | None = None
+    verification: Verification | None = None
 
 
 class PreparedBatch(NamedTuple):
@@ -73,7 +73,7 @@ class VerifiedBatch(NamedTuple):
     """The coordinator has agreed that it opens a transaction here."""
 
     records: Buffer | PreparedBatch
-    guard: Verification
+    verification: Verification
 
 
 class AppendResult(NamedTuple):
@@ -165,7 +165,9 @@ def append_as_leader(
 ) -> AppendResult:
     if isinstance(records, tuple):
         if isinstance(records, VerifiedBatch):
-            return append_as_leader(log, records.records, caller._replace(guard=records.guard))
+            return append_as_leader(
+                log, records.records, caller._replace(verification=records.verification)
+            )
         return _append_prepared(log, [records], caller)
     if caller.origin is AppendOrigin.RAFT_LEADER:
         result = append_assigned(log, records, caller)
@@ -198,7 +200,7 @@ def _append_prepared(log: "Log", prepared: Sequence[PreparedBatch], caller: Call
                 producer_append = log.producers.begin_append(
                     caller.origin,
                     transaction_version=caller.transaction_version,
-                    guard=caller.guard,
+                    verification=caller.verification,
                 )
             duplicate = _check_producer(producer_append, batch, header)
             if duplicate is not None:
@@ -226,7 +228,7 @@ def _append_stamped(
     if header[PRODUCER_ID] >= 0:
         expected = producers.expects(header)
         if expected is None:
-            append = producers.begin_append(caller.origin, guard=caller.guard)
+            append = producers.begin_append(caller.origin, verification=caller.verification)
             try:
                 duplicate = append.add_data(data_batch(header))
             except NotCachedError:

@@ -57,8 +57,8 @@ class ProducerAppend:
     """
 
     __slots__ = (
-        "_guard",
         "_origin",
+        "_shown",
         "_table",
         "_transaction_version",
         "completed",
@@ -72,17 +72,17 @@ class ProducerAppend:
         table: "ProducerStateTable",
         origin: AppendOrigin,
         transaction_version: int,
-        guard: Verification | None,
+        verification: Verification | None,
     ) -> None:
         self._table = table
         self._origin = origin
         self._transaction_version = transaction_version
-        self._guard = guard
+        self._shown = verification
         self.entries: dict[int, ProducerEntry] = {}
         self.started: list[tuple[int, int]] = []
         """(first offset, producer id) of transactions that this append opens."""
         self.verified: list[tuple[int, int | None]] = []
-        """(producer id, the epoch that its end raised, if it did): guards that have done their
+        """(producer id, the epoch that its end raised, if it did): verifications that did their
         duty."""
         self.completed: list[CompletedTransaction] = []
 
@@ -136,14 +136,14 @@ class ProducerAppend:
             raise _stale_epoch(batch.producer_id, epoch, entry.epoch, batch.first_offset)
         verification = self._table.verifications.get(batch.producer_id)
         if batch.is_transactional and self._origin in _VERIFIED_ORIGINS:
-            self._check_guard(entry, batch, verification)
+            self._check_verification(entry, batch, verification)
         if is_client:
             if verification is not None:
                 _check_waiting(known, batch, verification)
             _check_sequence(entry, batch, is_unknown=known is None or known.epoch < 0)
         return None
 
-    def _check_guard(
+    def _check_verification(
         self, entry: ProducerEntry, batch: DataBatch, verification: Verification | None
     ) -> None:
         """The coordinator knows of a transaction that is open here in this epoch. Before it is, the
@@ -152,7 +152,7 @@ class ProducerAppend:
         is_open = entry.transaction_first_offset >= 0 and entry.epoch == batch.producer_epoch
         if is_open or not self._table.verifies:
             return
-        if self._guard is None or verification is not self._guard:
+        if self._shown is None or verification is not self._shown:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {batch.producer_id} has no transaction open at {batch.first_offset}",
@@ -283,9 +283,9 @@ def _stale_epoch(producer_id: int, epoch: int, current: int, offset: int) -> Kaf
 def begin_verification(
     table: "ProducerStateTable", batch: tuple[int, int, int], *, adds: bool, now_ms: int
 ) -> Verification | None:
-    """The guard to be shown with `batch` (its producer's id and epoch, its first sequence) once the
-    coordinator has agreed. None if the transaction is open here already. Raises if the epoch is
-    fenced.
+    """The verification to be shown with `batch` (its producer's id and epoch, its first sequence)
+    once the coordinator has agreed. None if the transaction is open here already. Raises if the
+    epoch is fenced.
     """
     producer_id, epoch, sequence = batch
     entry = table.entry(producer_id)

@@ -100,7 +100,7 @@ class ProducerStateTable:
         """It begins with a log that had lost its beginning."""
         self.search_log: SearchLog | None = None
         self.verifies = False
-        """Transactions are opened with a guard only: there is a coordinator to ask."""
+        """Transactions are opened with a verification only: there is a coordinator to ask."""
         self.verifications = Verifications()
 
     def begin_append(
@@ -108,9 +108,9 @@ class ProducerStateTable:
         origin: AppendOrigin,
         *,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
-        guard: Verification | None = None,
+        verification: Verification | None = None,
     ) -> ProducerAppend:
-        return ProducerAppend(self, origin, transaction_version, guard)
+        return ProducerAppend(self, origin, transaction_version, verification)
 
     def expects(self, header: ScannedBatch) -> ProducerEntry | None:
         """The usual case, which must be fast: the batch is the next one of its producer, in the

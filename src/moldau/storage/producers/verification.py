@@ -1,6 +1,6 @@
 """Writes that would begin a transaction on a partition, while the coordinator is asked whether the
-partition belongs to it (KIP-890). What is appended without the guard that was given out for it
-could stay open for ever: its marker may already be here.
+partition belongs to it (KIP-890). What is appended without the verification that was given out for
+it could stay open for ever: its marker may already be here.
 """
 
 # Kafka lets them wait for a day; a client that invents producer ids would then own the heap.
@@ -8,8 +8,8 @@ VERIFICATIONS_MAX = 10_000
 
 
 class Verification:
-    """The guard of one producer. It is known by its identity: another one, of the same producer and
-    epoch, belongs to another transaction.
+    """Of one producer. It is known by its identity: another one, of the same producer and epoch,
+    belongs to another transaction.
     """
 
     __slots__ = ("adds", "began_ms", "epoch", "lowest_sequence")
