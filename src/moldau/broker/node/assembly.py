@@ -77,7 +77,7 @@ class NodeParts:
         )
         node.turns.after_each = self._let_threads_run
         self.channel = LocalControllerChannel(
-            self.controller, self.settings, self.replicas.wait_caught_up
+            self.controller, self.settings, self.replicas.wait_caught_up, clock
         )
         self.lifecycle = self._new_lifecycle()
         self.settings.subscribe(self.lifecycle.settings_changed)

@@ -162,7 +162,7 @@ class Producer:
         """
         engine = await self._started()
         try:
-            async with asyncio.timeout(timeout):
+            async with engine.cluster.clock.timeout(None if timeout is None else timeout * 1000):
                 await engine.flush()
         except TimeoutError:
             raise ClientTimeoutError(f"not done within {timeout} seconds") from None
@@ -253,13 +253,16 @@ class Producer:
             return
         self._is_closed = True
         self._is_plain = False
-        if self._face.engine is None:
+        engine = self._face.engine
+        if engine is None:
             return
-        self._face.engine.appender.is_closed = True
+        engine.appender.is_closed = True
         try:
             # What could not be sent, or ended, is told by its delivery.
             with contextlib.suppress(TimeoutError, MoldauError):
-                async with asyncio.timeout(timeout):
+                async with engine.cluster.clock.timeout(
+                    None if timeout is None else timeout * 1000
+                ):
                     await self._face.finish()
         finally:
             await self._face.close()

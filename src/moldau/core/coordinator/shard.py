@@ -1,8 +1,12 @@
 """A shard: all that a coordinator knows from one partition of its topic.
 
-Its shell loads it (`replay` in the log's order), tells it so, and from then on performs the effects
-of every turn. Replaying is the only way that what is in the log changes the state; what a shard
-knows besides (who waits, who joins) is gone with it, and its clients start that again.
+Its shell loads it (`replay` in the log's order), reports that, and then performs the effects of
+every turn. State that is in the log never runs ahead of the log. It changes in three ways: by
+`replay` (loading, and an `Append` with `replays`), in `appended` or `committed` by the sequel that
+holds what its records say, or at once where losing the change is harmless. Only two changes are of
+the last kind: the fence in front of an aborted transaction, and the members of a classic group. All
+three end in the state that replaying the log would give, apart from what is not in the log at all
+(waiting requests, joining members): that is lost with the shard, and clients begin it again.
 """
 
 from typing import Any, Protocol, TypeAlias
