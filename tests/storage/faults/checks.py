@@ -31,7 +31,7 @@ from moldau.storage.producers.state import AppendOrigin, ProducerStateTable
 from moldau.storage.segment.segment import Segment
 from moldau.storage.segment.transaction_index import AbortedTransaction
 from moldau.testing.simulated_disk import SimulatedDisk
-from moldau.types import Offset, ProducerId
+from moldau.types import LeaderEpoch, Offset, ProducerId
 
 READ_BYTES = 1 << 20
 
@@ -272,9 +272,9 @@ def check_reads(log: Log, found: Sequence[Stored]) -> None:
     visible = [b for b in found if b.last_offset >= log.log_start_offset]
     for place, kept in enumerate(visible):
         for offset in {max(kept.base_offset, log.log_start_offset), kept.last_offset}:
-            result = log.read(offset, 1, isolation=Isolation.LOG_END)
+            result = log.read(Offset(offset), 1, isolation=Isolation.LOG_END)
             assert bytes(result.records) == kept.content
-        many = log.read(kept.last_offset, READ_BYTES, isolation=Isolation.LOG_END)
+        many = log.read(Offset(kept.last_offset), READ_BYTES, isolation=Isolation.LOG_END)
         contents = b"".join(b.content for b in visible[place:])
         assert many.records
         assert contents.startswith(bytes(many.records))
@@ -366,13 +366,15 @@ def check_can_be_written_on(node: Node, now_ms: int, found: Sequence[Stored]) ->
             continue
         retry = bytearray(kept.content)
         retry[:8] = bytes(8)
-        answer = log.append_as_leader(retry, 1_000, now_ms)
+        answer = log.append_as_leader(retry, LeaderEpoch(1_000), now_ms)
         assert answer.is_duplicate
         assert (answer.first_offset, answer.last_offset) == kept[:2]
         break
     end = log.log_end_offset
     batch_bytes = build_batch([Record(0, now_ms, b"key", b"after the crash")], BatchOptions())
-    assert log.append_as_leader(bytearray(batch_bytes), 1_000, now_ms).first_offset == end
+    assert (
+        log.append_as_leader(bytearray(batch_bytes), LeaderEpoch(1_000), now_ms).first_offset == end
+    )
     node.flush()
     node.commit()
     result = log.read(end, READ_BYTES, isolation=Isolation.LOG_END)

@@ -53,7 +53,7 @@ from moldau.protocol.records.control_records import (
 from moldau.storage.log.append import AppendResult, VerifiedBatch
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.state import TRANSACTION_VERSION_UNKNOWN, AppendOrigin
-from moldau.types import NO_PRODUCER_ID
+from moldau.types import NO_PRODUCER_ID, Offset
 from moldau.unexpected import apart, log_unexpected
 
 if TYPE_CHECKING:
@@ -386,7 +386,7 @@ class ShardHost(Generic[ShardT]):
                 self._appended(piece, offset, producer_id)
             except Exception as error:  # noqa: BLE001 - of this request; others share the batch
                 self._fail([piece.append], error)
-            offset += len(piece.records)
+            offset = Offset(offset + len(piece.records))
         self._await_commit(_Written(batch.pieces, result.last_offset))
 
     def _appended(self, piece: Piece, offset: int, producer_id: int) -> None:
@@ -448,7 +448,7 @@ class ShardHost(Generic[ShardT]):
             decided(None)
             return
         written.deadline = (services.deadlines.add(timeout_ms, time_is_up), time_is_up)
-        self.partition.on_committed(written.last_offset, decided)
+        self.partition.on_committed(Offset(written.last_offset), decided)
 
     def _settle(self, written: _Written, refusal: ErrorCode | None) -> None:
         """It is committed, or nobody will know in time. Only the first word counts."""

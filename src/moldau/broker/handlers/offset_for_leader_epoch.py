@@ -36,7 +36,9 @@ def _end_offset(ctx: RequestContext, topic: str, asked: OffsetForLeaderPartition
     """Without an epoch and an offset if we do not know one that early or that late."""
     answer = EpochEndOffset(partition=asked.partition)
     try:
-        log = ctx.broker.replicas.lookup(topic, asked.partition, asked.current_leader_epoch).log
+        log = ctx.broker.replicas.lookup(
+            topic, asked.partition, LeaderEpoch(asked.current_leader_epoch)
+        ).log
         answer.leader_epoch, answer.end_offset = log.epochs.end_offset_for(
             LeaderEpoch(asked.leader_epoch), Offset(log.log_end_offset)
         )

@@ -54,7 +54,7 @@ from moldau.protocol.records.control_records import ControlPlace, ControlType, c
 from moldau.protocol.wire.schema import Message
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.log.state import LogState
-from moldau.types import ZERO_UUID
+from moldau.types import ZERO_UUID, BrokerId, Offset
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class QuorumNode:
         self._listeners: list[QuorumListener] = []
         self.flush_rounds = FlushRounds(clock, _Constant(config), self._flushed)
         self._disk = DiskThreads([directory])
-        self._machine = QuorumMachine(Voter(key=VoterKey(config.node_id)))
+        self._machine = QuorumMachine(Voter(key=VoterKey(BrokerId(config.node_id))))
         self._metadata_log: MetadataLog | None = None
         self._level: int | None = None
         self._next_offset = 0
@@ -175,7 +175,9 @@ class QuorumNode:
         """Load, lead, and give the listeners everything that was ever committed. `endpoints` are
         where the controller's listeners can be reached, if the settings do not say it.
         """
-        key = VoterKey(self._config.node_id, self._directory.meta.directory_id or ZERO_UUID)
+        key = VoterKey(
+            BrokerId(self._config.node_id), self._directory.meta.directory_id or ZERO_UUID
+        )
         told = _configured_endpoints(self._config) if endpoints is None else tuple(endpoints)
         self._machine.local = Voter(key=key, endpoints=told)
         self._directory.on_failure(self._directory_failed)
@@ -211,7 +213,7 @@ class QuorumNode:
             last_epoch=self.log.last_epoch,
             election=self.log.read_election(),
             voters=voters,
-            voters_offset=found.voters_offset,
+            voters_offset=Offset(found.voters_offset),
             kraft_version=found.kraft_version,
         )
 
@@ -267,7 +269,7 @@ class QuorumNode:
         place = ControlPlace(self.log.log.log_end_offset, self.leader_epoch)
         values = self._machine.version_records(level)
         self._write(control_batch(values, place, now_ms), place, now_ms, ())
-        self._step(VersionRaised(level, place.base_offset))
+        self._step(VersionRaised(level, Offset(place.base_offset)))
         _log.info("kraft.version is %s: the metadata log says who votes", level)
 
     def _check_may_append(self) -> None:
@@ -288,7 +290,7 @@ class QuorumNode:
         )
         self._pending.append(_Pending(batch, len(content)))
         self._last_append_ms = self._clock.mono_ms()
-        self._step(Appended(last_offset + 1))
+        self._step(Appended(Offset(last_offset + 1)))
 
     async def wait_committed(self, offset: int) -> None:
         """Until the record at `offset` is committed and the listeners know it. Raises KafkaError
@@ -467,6 +469,9 @@ def _configured_voters(config: BrokerConfig) -> VoterSet:
     """Before kraft.version 1 the settings say who votes, and nobody's directory matters."""
     name = config.controller_names[0]
     return VoterSet.of(
-        Voter(key=VoterKey(voter.node_id), endpoints=(VoterEndpoint(name, voter.host, voter.port),))
+        Voter(
+            key=VoterKey(BrokerId(voter.node_id)),
+            endpoints=(VoterEndpoint(name, voter.host, voter.port),),
+        )
         for voter in config.voters
     )

@@ -32,7 +32,7 @@ from moldau.protocol.log_records import KRaftVersionRecord, LeaderChangeMessage
 from moldau.protocol.log_records.leader_change_message import Voter as LeaderChangeVoter
 from moldau.protocol.records.control_records import ControlType
 from moldau.protocol.wire.codec import encode
-from moldau.types import NO_LEADER, NO_OFFSET
+from moldau.types import NO_LEADER, NO_OFFSET, BrokerId, LeaderEpoch, Offset
 
 LEADER_CHANGE_VERSION = 0
 KRAFT_VERSION_RECORD_VERSION = 0
@@ -55,12 +55,12 @@ class State(Enum):
 class Started:
     """What the disk says."""
 
-    log_end_offset: int
+    log_end_offset: Offset
     last_epoch: int
     """Of the last record, or of the snapshot before the log."""
     election: Election | None
     voters: VoterSet
-    voters_offset: int
+    voters_offset: Offset
     """Where the log has them; -1 if only the snapshot of the format, or the settings, do."""
     kraft_version: int
 
@@ -69,7 +69,7 @@ class Started:
 class Appended:
     """We wrote into the log."""
 
-    end_offset: int
+    end_offset: Offset
 
 
 @frozen
@@ -77,14 +77,14 @@ class VersionRaised:
     """We wrote `version_records` into the log, at `offset`."""
 
     level: int
-    offset: int
+    offset: Offset
 
 
 @frozen
 class Flushed:
     """Everything before `end_offset` is on our disk."""
 
-    end_offset: int
+    end_offset: Offset
 
 
 @frozen
@@ -123,7 +123,7 @@ class AppendControlBatch:
 class Commit:
     """Everything before `high_watermark` stays."""
 
-    high_watermark: int
+    high_watermark: Offset
 
 
 @frozen
@@ -131,7 +131,7 @@ class LeaderChanged:
     """Told once everything before the epoch is committed. NO_LEADER if we no longer lead."""
 
     epoch: int
-    leader_id: int
+    leader_id: BrokerId
 
 
 Effect: TypeAlias = StoreElection | StartEpoch | AppendControlBatch | Commit | LeaderChanged
@@ -140,27 +140,27 @@ Effect: TypeAlias = StoreElection | StartEpoch | AppendControlBatch | Commit | L
 class Progress(NamedTuple):
     """How far a voter's disk is, and when we heard so."""
 
-    flushed_offset: int
+    flushed_offset: Offset
     heard_ms: int
 
 
-_NO_PROGRESS = Progress(0, -1)
+_NO_PROGRESS = Progress(Offset(0), -1)
 
 
 class ReplicaStatus(NamedTuple):
     """As DescribeQuorum tells it."""
 
     key: VoterKey
-    log_end_offset: int
+    log_end_offset: Offset
     last_fetch_ms: int
     last_caught_up_ms: int
 
 
 @frozen(kw_only=True)
 class QuorumStatus:
-    leader_id: int
-    leader_epoch: int
-    high_watermark: int
+    leader_id: BrokerId
+    leader_epoch: LeaderEpoch
+    high_watermark: Offset
     voters: tuple[ReplicaStatus, ...]
     observers: tuple[ReplicaStatus, ...] = ()
     """Nobody fetches the metadata log as long as there is one node."""
@@ -172,13 +172,13 @@ class QuorumMachine:
         self.local = local
         self.state = State.UNATTACHED
         self.epoch = 0
-        self.leader_id: int = NO_LEADER
+        self.leader_id: BrokerId = NO_LEADER
         self.voters = VoterSet({})
         self.kraft_version = 0
-        self.high_watermark: int = NO_OFFSET
+        self.high_watermark: Offset = NO_OFFSET
         """Not known before a record of our own epoch is committed."""
-        self.epoch_start_offset: int = NO_OFFSET
-        self.voters_told_offset: int = NO_OFFSET
+        self.epoch_start_offset: Offset = NO_OFFSET
+        self.voters_told_offset: Offset = NO_OFFSET
         """Where our log said in this epoch, for the last time, who votes."""
         self.log_end_offset = 0
         self._progress: dict[int, Progress] = {}
@@ -211,10 +211,10 @@ class QuorumMachine:
             progress = self._progress.get(voter.key.node_id, _NO_PROGRESS)
             heard_ms = now_ms if is_local else progress.heard_ms
             end_offset = self.log_end_offset if is_local else progress.flushed_offset
-            voters.append(ReplicaStatus(voter.key, end_offset, heard_ms, heard_ms))
+            voters.append(ReplicaStatus(voter.key, Offset(end_offset), heard_ms, heard_ms))
         return QuorumStatus(
             leader_id=self.leader_id,
-            leader_epoch=self.epoch,
+            leader_epoch=LeaderEpoch(self.epoch),
             high_watermark=self.high_watermark,
             voters=tuple(voters),
             endpoints=tuple(self.voters.by_id.values()),
@@ -262,7 +262,7 @@ class QuorumMachine:
             "only a quorum of this one node is supported so far"
         )
 
-    def _first_records(self, voters_offset: int) -> tuple[tuple[ControlType, bytes], ...]:
+    def _first_records(self, voters_offset: Offset) -> tuple[tuple[ControlType, bytes], ...]:
         """Whoever reads the log learns who leads, and who votes unless the log has it already."""
         voters = [LeaderChangeVoter(voter_id=voter_id) for voter_id in self.voters.by_id]
         change = LeaderChangeMessage(
@@ -287,7 +287,7 @@ class QuorumMachine:
             (ControlType.KRAFT_VOTERS, voters.encode()),
         )
 
-    def _flushed_to(self, end_offset: int, now_ms: int) -> list[Effect]:
+    def _flushed_to(self, end_offset: Offset, now_ms: int) -> list[Effect]:
         if self.state is not State.LEADER:
             return []
         self._progress[self.local.key.node_id] = Progress(end_offset, now_ms)
@@ -299,8 +299,8 @@ class QuorumMachine:
         if reached <= max(self.epoch_start_offset, self.high_watermark):
             return []
         is_first = self.high_watermark == NO_OFFSET
-        self.high_watermark = reached
-        effects: list[Effect] = [Commit(reached)]
+        self.high_watermark = Offset(reached)
+        effects: list[Effect] = [Commit(Offset(reached))]
         if is_first:
             effects.append(LeaderChanged(self.epoch, self.leader_id))
         return effects

@@ -4,8 +4,10 @@ less to make and to read than attributes. These are their places in it.
 
 from typing import Final, TypeAlias
 
+from moldau.types import LeaderEpoch, Offset
+
 ScannedBatch: TypeAlias = tuple[
-    int, int, int, int, int, int, int, int, int, int, int, int, int
+    int, int, Offset, Offset, LeaderEpoch, int, int, int, int, int, int, int, int
 ]  # fmt: skip
 
 POSITION: Final = 0

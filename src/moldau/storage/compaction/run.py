@@ -45,7 +45,7 @@ from moldau.storage.log.damaged_bytes import DamagedBytes, find_damage
 from moldau.storage.log.names import CLEANED_SUFFIX
 from moldau.storage.segment.scan import STRAY_OFFSETS
 from moldau.storage.segment.segment import Segment, SegmentSettings
-from moldau.types import Buffer
+from moldau.types import Buffer, Offset
 
 _log = logging.getLogger(__name__)
 
@@ -176,7 +176,7 @@ class CompactionPass:
         cleaned = Segment(
             self._filesystem,
             self.plan.directory,
-            group[0].base_offset,
+            Offset(group[0].base_offset),
             SegmentSettings(config.index_interval_bytes, config.segment_index_bytes),
             created_ms=self.plan.now_ms,
             life=CLEANED_SUFFIX,
@@ -282,7 +282,7 @@ class _SegmentWriter:
         stamp = batch[MAX_TIMESTAMP_OFFSET:PRODUCER_ID_OFFSET]
         max_timestamp_ms = int.from_bytes(stamp, "big", signed=True)
         if not self._segment.is_full_of_entries:
-            self._segment.index_batch(self._position, last_offset, max_timestamp_ms)
+            self._segment.index_batch(self._position, Offset(last_offset), max_timestamp_ms)
         self._pending.append(batch)
         self._pending_bytes += size
         self._position += size

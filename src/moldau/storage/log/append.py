@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class Caller(NamedTuple):
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     now_ms: int
     origin: AppendOrigin
     transaction_version: int
@@ -77,11 +77,11 @@ class VerifiedBatch(NamedTuple):
 
 
 class AppendResult(NamedTuple):
-    first_offset: int
-    last_offset: int
+    first_offset: Offset
+    last_offset: Offset
     append_time_ms: int
     """Our clock if the topic has append time, else -1."""
-    log_start_offset: int
+    log_start_offset: Offset
     is_duplicate: bool = False
     """Nothing was written: the offsets are those of the first time."""
 
@@ -89,7 +89,7 @@ class AppendResult(NamedTuple):
 class UnexpectedOffsetError(KafkaError):
     """A follower was sent records that it already has."""
 
-    def __init__(self, detail: str, first_offset: int, last_offset: int) -> None:
+    def __init__(self, detail: str, first_offset: Offset, last_offset: Offset) -> None:
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, detail)
         self.first_offset = first_offset
         self.last_offset = last_offset
@@ -286,17 +286,17 @@ def _future_header(
     log: "Log",
     batch: RecordBatch,
     before: Sequence[ScannedBatch],
-    leader_epoch: int,
+    leader_epoch: LeaderEpoch,
     max_timestamp_ms: int,
 ) -> ScannedBatch:
     """The batch's header as it will be in the log, behind those of the same append."""
     if before:
         position = before[-1][POSITION] + before[-1][SIZE]
-        base_offset = before[-1][LAST_OFFSET] + 1
+        base_offset = Offset(before[-1][LAST_OFFSET] + 1)
     else:
         position, base_offset = 0, log.log_end_offset
     return (
-        position, batch.size_in_bytes, base_offset, base_offset + batch.last_offset_delta,
+        position, batch.size_in_bytes, base_offset, Offset(base_offset + batch.last_offset_delta),
         leader_epoch, max_timestamp_ms, batch.attributes, batch.producer_id, batch.producer_epoch,
         batch.base_sequence, batch.last_offset_delta, batch.record_count, batch.base_timestamp,
     )  # fmt: skip
@@ -427,7 +427,7 @@ def _write(
         # At the log's end, so that a refused write leaves nothing ahead of it, unless the offsets
         # would be too far from there.
         is_far = last[LAST_OFFSET] - log.log_end_offset > INT32_MAX
-        segment = log.roll(caller.now_ms, first[BASE_OFFSET] if is_far else 0)
+        segment = log.roll(caller.now_ms, Offset(first[BASE_OFFSET] if is_far else 0))
         start = segment.file.size()
     try:
         segment.append(buffers)
@@ -436,7 +436,7 @@ def _write(
         _undo(segment, start, error)
     if log.directory.is_refusing:
         log.directory.write_taken(segment.file.size() - start)
-    log.log_end_offset = last[LAST_OFFSET] + 1
+    log.log_end_offset = Offset(last[LAST_OFFSET] + 1)
     log.appended_bytes += segment.file.size() - start
     shift = start - first[POSITION]
     epochs = log.epochs

@@ -20,7 +20,7 @@ from moldau.protocol.records.record_loops import BAD_OFFSETS, scan_batches
 from moldau.protocol.records.scanned_batch import BASE_OFFSET, LAST_OFFSET, POSITION, ScannedBatch
 from moldau.storage.disk.filesystem import File
 from moldau.storage.segment.scan import STRAY_OFFSETS, SegmentScan
-from moldau.types import INT64_MAX
+from moldau.types import INT64_MAX, Offset
 
 _SEARCH_BYTES = 1 << 20
 # Base offset, length, magic, checksum, attributes, last offset delta, number of records.
@@ -34,8 +34,8 @@ class DamagedBytes(NamedTuple):
 
     position: int
     end: int
-    first_offset: int
-    next_offset: int
+    first_offset: Offset
+    next_offset: Offset
     """Of the batch that follows."""
     reason: str
 
@@ -123,7 +123,9 @@ class TolerantScan:
             self.valid_end, self.problem = end, None
         if self.damaged and self.damaged[-1].end == start:
             start, _, first_offset, _, problem = self.damaged.pop()
-        self.damaged.append(DamagedBytes(start, end, first_offset, next_offset, problem))
+        self.damaged.append(
+            DamagedBytes(start, end, Offset(first_offset), Offset(next_offset), problem)
+        )
         return end
 
     def _is_wrong(self, held: ScannedBatch, position: int) -> bool:

@@ -37,7 +37,7 @@ class Log(LogState):
     def append_as_leader(
         self,
         records: Buffer | PreparedBatch | VerifiedBatch,
-        leader_epoch: int,
+        leader_epoch: LeaderEpoch,
         now_ms: int,
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
@@ -63,7 +63,7 @@ class Log(LogState):
         return partial(log_append.prepare, records, log_append.rules_for(self, caller))
 
     def append_as_follower(
-        self, records: Buffer, leader_epoch: int, now_ms: int
+        self, records: Buffer, leader_epoch: LeaderEpoch, now_ms: int
     ) -> AppendResult | None:
         """Write the leader's batches with the leader's offsets. Checksums and order are checked; a
         partial last batch and batches of a later epoch than ours are left out, None if all are.
@@ -74,7 +74,7 @@ class Log(LogState):
 
     def read(
         self,
-        offset: int,
+        offset: Offset,
         max_bytes: int,
         *,
         isolation: Isolation = Isolation.HIGH_WATERMARK,
@@ -98,7 +98,7 @@ class Log(LogState):
 
     def find(
         self,
-        offset: int,
+        offset: Offset,
         max_bytes: int,
         reads: CachedReads,
         *,
@@ -127,7 +127,7 @@ class Log(LogState):
             return log_read.offset_for_timestamp(self, timestamp_ms)
 
     def batch_of_time(
-        self, timestamp_ms: int, start_offset: int, reads: CachedReads
+        self, timestamp_ms: int, start_offset: Offset, reads: CachedReads
     ) -> BatchOfTime | None:
         """Where `offset_for_timestamp` looks for a time or for the largest one, for those who look
         into large batches elsewhere. Raises NotCachedError rather than wait for the disk.
@@ -142,7 +142,7 @@ class Log(LogState):
         with self.guard:
             self.epochs.assign(LeaderEpoch(epoch), Offset(self.log_end_offset))
 
-    def skip_to(self, offset: int, now_ms: int) -> None:
+    def skip_to(self, offset: Offset, now_ms: int) -> None:
         """The log we copy holds nothing from our end up to `offset`, where it goes on."""
         with self.guard:
             assert offset > self.log_end_offset, (offset, self.log_end_offset)
@@ -152,7 +152,7 @@ class Log(LogState):
 
     # Truncation
 
-    def truncate_to(self, offset: int, now_ms: int) -> bool:
+    def truncate_to(self, offset: Offset, now_ms: int) -> bool:
         """Drop everything from `offset` on, as a follower whose leader has something else there.
         The log then ends where its last whole batch before `offset` does. True if it got shorter.
         """
@@ -181,13 +181,13 @@ class Log(LogState):
             self.reload_producers(now_ms)
             return True
 
-    def end_before(self, offset: int) -> int:
+    def end_before(self, offset: Offset) -> int:
         """Where the log would end if it were truncated to `offset`: batches are not cut."""
         with self.guard:
             place = self.segments.floor_place(offset)
             return self.segments[place].end_before(offset) if place >= 0 else offset
 
-    def starting_over(self, offset: int, log_start_offset: int, now_ms: int) -> Steps[None]:
+    def starting_over(self, offset: Offset, log_start_offset: Offset, now_ms: int) -> Steps[None]:
         """Drop everything; the next record gets `offset`. The old files are unlinked, never cut."""
         with self.guard:
             self._begin_again(offset, log_start_offset, now_ms)
@@ -195,7 +195,7 @@ class Log(LogState):
             yield lambda: self.filesystem.sync_directory(self.path)
             self.flushed_offset = max(self.flushed_offset, offset)
 
-    def _begin_again(self, offset: int, log_start_offset: int, now_ms: int) -> None:
+    def _begin_again(self, offset: Offset, log_start_offset: Offset, now_ms: int) -> None:
         assert not self.is_swapping
         self.retire(list(self.segments)[::-1], now_ms)
         segment = self.new_segment(offset, now_ms)
@@ -208,7 +208,7 @@ class Log(LogState):
         self._end_at(offset)
         self.update_high_watermark(offset)
 
-    def _end_at(self, end_offset: int) -> None:
+    def _end_at(self, end_offset: Offset) -> None:
         self.log_end_offset = end_offset
         self.flushed_offset = min(self.flushed_offset, end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)

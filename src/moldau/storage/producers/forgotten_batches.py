@@ -49,7 +49,7 @@ class _File(NamedTuple):
 class _Producer(NamedTuple):
     producer_id: int
     epoch: int
-    end_offset: int
+    end_offset: Offset
     """What is remembered begins there."""
 
 
@@ -60,10 +60,10 @@ class ForgottenBatches:
     def search(self, entry: ProducerEntry, found: Found) -> NotCachedError:
         """For the caller to raise."""
         end_offset = entry.batches[0].first_offset if entry.batches else 0
-        producer = _Producer(entry.producer_id, entry.epoch, end_offset)
+        producer = _Producer(entry.producer_id, entry.epoch, Offset(end_offset))
         files: list[_File] = []
         searched_bytes = 0
-        for segment in reversed(self._segments.overlapping(0, end_offset)):
+        for segment in reversed(self._segments.overlapping(Offset(0), Offset(end_offset))):
             files.append(_File(segment.path(), segment.size, segment.apart()))
             # The last one holds later batches too.
             searched_bytes += segment.size if len(files) > 1 else 0
@@ -95,7 +95,7 @@ def _search(files: list[_File], producer: _Producer) -> list[BatchMetadata]:
     return found
 
 
-def _headers(file: _File, end_offset: int, bytes_max: int) -> tuple[list[ScannedBatch], int]:
+def _headers(file: _File, end_offset: Offset, bytes_max: int) -> tuple[list[ScannedBatch], int]:
     """Of the batches before the offset, and how many bytes were looked at."""
     path, size, segment = file
     index = segment.offset_index

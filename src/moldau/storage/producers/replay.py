@@ -31,7 +31,7 @@ from moldau.storage.segment.transaction_index import AbortedTransaction
 from moldau.types import Offset, ProducerId
 
 
-def end_marker(batch: RecordBatch, offset: int) -> EndMarker | None:
+def end_marker(batch: RecordBatch, offset: Offset) -> EndMarker | None:
     """The marker in a control batch; None if it controls something else."""
     marker = marker_of(batch)
     if marker is None:
@@ -107,7 +107,7 @@ def replay_headers(
 
 
 def replay_segment(
-    table: ProducerStateTable, segment: Segment, start_offset: int, end_offset: int
+    table: ProducerStateTable, segment: Segment, start_offset: Offset, end_offset: Offset
 ) -> None:
     """The batches of the segment that lie in [start_offset, end_offset), with the one that contains
     `start_offset`: some of its records may be deleted, its producer is not.

@@ -38,6 +38,7 @@ from moldau.storage.producers.entry import (
 )
 from moldau.storage.producers.unreplicated import UnreplicatedTransactions
 from moldau.storage.producers.verification import Verification, Verifications
+from moldau.types import FIRST_OFFSET, Offset
 
 __all__ = [
     "TRANSACTION_VERSION_UNKNOWN",
@@ -80,7 +81,7 @@ class ProducerStateTable:
     def __init__(
         self,
         *,
-        end_offset: int = 0,
+        end_offset: Offset = FIRST_OFFSET,
         expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         producer_ids_max: int = PRODUCER_IDS_MAX,
     ) -> None:
@@ -148,7 +149,7 @@ class ProducerStateTable:
         for producer_id, entry in append.entries.items():
             self._put(producer_id, entry)
         for first_offset, producer_id in append.started:
-            self._open(first_offset, producer_id)
+            self._open(Offset(first_offset), producer_id)
         for producer_id, marker_epoch in append.verified:
             self.verifications.end(producer_id, marker_epoch)
 
@@ -213,14 +214,14 @@ class ProducerStateTable:
         """The first offset of the oldest open transaction, replicated or not."""
         return next(iter(self._ongoing), None)
 
-    def last_stable_offset(self, high_watermark: int) -> int:
+    def last_stable_offset(self, high_watermark: Offset) -> int:
         unstable = self.first_unstable_offset
         return high_watermark if unstable is None else min(unstable, high_watermark)
 
-    def on_high_watermark(self, high_watermark: int) -> None:
+    def on_high_watermark(self, high_watermark: Offset) -> None:
         self._unreplicated.forget_before(high_watermark)
 
-    def on_log_start(self, log_start_offset: int) -> None:
+    def on_log_start(self, log_start_offset: Offset) -> None:
         """Producers stay known although their records are gone: retries must still be seen."""
         self._unreplicated.forget_before(log_start_offset)
         self.end_offset = max(self.end_offset, log_start_offset)
@@ -252,7 +253,7 @@ class ProducerStateTable:
             del self._idle[producer_id]
         self.verifications.expire(now_ms - self.expiration_ms)
 
-    def load(self, entries: Iterable[ProducerEntry], *, end_offset: int, now_ms: int) -> None:
+    def load(self, entries: Iterable[ProducerEntry], *, end_offset: Offset, now_ms: int) -> None:
         """Start over from a snapshot taken at `end_offset`."""
         self.clear(end_offset)
         self._is_cut = False
@@ -267,7 +268,7 @@ class ProducerStateTable:
         for first_offset, producer_id in sorted(pair for pair in opened if pair[0] >= 0):
             self._open(first_offset, producer_id)
 
-    def clear(self, end_offset: int) -> None:
+    def clear(self, end_offset: Offset) -> None:
         self._entries.clear()
         self._idle.clear()
         self._ongoing.clear()
@@ -297,7 +298,7 @@ class ProducerStateTable:
             evicted, _ = self._idle.popitem(last=False)
             del self._entries[evicted]
 
-    def _open(self, first_offset: int, producer_id: int) -> None:
+    def _open(self, first_offset: Offset, producer_id: int) -> None:
         newest = next(reversed(self._ongoing), None)
         self._ongoing[first_offset] = producer_id
         if newest is not None and first_offset < newest:

@@ -10,7 +10,7 @@ from moldau.protocol.records.record_loops import BAD_OFFSETS, INCOMPLETE, scan_b
 from moldau.protocol.records.scanned_batch import BASE_OFFSET, LAST_OFFSET, POSITION, ScannedBatch
 from moldau.storage.segment.scan import PIECE_BYTES, STRAY_OFFSETS
 from moldau.storage.segment.walk import CorruptSegmentError
-from moldau.types import Buffer
+from moldau.types import Buffer, Offset
 
 OFFSET_BYTES = 8
 """What has to be known of a batch to compare the one before it."""
@@ -19,12 +19,12 @@ OFFSET_BYTES = 8
 class Bounds(NamedTuple):
     """What batches of a segment have to keep to: their offsets are outside of their checksums."""
 
-    first_offset: int
+    first_offset: Offset
     offset_limit: int
     """The next segment begins there, or behind it."""
     end: int
     """The position where they end: that of damage which is known, or the end of the file."""
-    end_offset: int
+    end_offset: Offset
     """Batches in front of `end` end before it."""
 
 

@@ -32,7 +32,7 @@ class IndexedSegment(ReadableSegment):
         self,
         filesystem: FileSystem,
         directory: Path,
-        base_offset: int,
+        base_offset: Offset,
         settings: SegmentSettings,
         *,
         created_ms: int,
@@ -57,7 +57,7 @@ class IndexedSegment(ReadableSegment):
         """Batch by batch from a batch's position. Raises CorruptSegmentError where none begins."""
         return walk_batches(self, position, self.size, reads)
 
-    def index_batch(self, position: int, last_offset: int, max_timestamp_ms: int) -> None:
+    def index_batch(self, position: int, last_offset: Offset, max_timestamp_ms: int) -> None:
         """Note a batch that was appended at `position`."""
         largest = self._max_timestamp or self.max_timestamp
         if max_timestamp_ms > largest[0]:
@@ -86,7 +86,7 @@ class IndexedSegment(ReadableSegment):
             )
         return self._is_full
 
-    def can_hold(self, offset: int) -> bool:
+    def can_hold(self, offset: Offset) -> bool:
         return 0 <= offset - self.base_offset <= INT32_MAX
 
     @property
