@@ -36,7 +36,7 @@ from moldau.storage.directory.meta_properties import MetaProperties
 from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
-from moldau.types import BrokerId, TopicPartition, Uuid
+from moldau.types import BrokerId, LeaderEpoch, TopicPartition, Uuid
 
 NOW_MS = 1_700_000_000_000
 NAME = TopicPartition("t", 0)
@@ -118,7 +118,7 @@ def batches(case: Case) -> Iterator[bytearray]:
 
 def fill(log: Log, case: Case) -> None:
     for batch in batches(case):
-        log.append_as_leader(batch, 0, NOW_MS)
+        log.append_as_leader(batch, LeaderEpoch(0), NOW_MS)
     log.raise_high_watermark(log.log_end_offset)
     log.roll(NOW_MS)
     log.flush()

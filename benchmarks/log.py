@@ -36,7 +36,7 @@ from moldau.storage.disk.read_buffers import ReadBuffers
 from moldau.storage.log.flushing import GroupFlusher
 from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
-from moldau.types import BrokerId, TopicPartition, Uuid
+from moldau.types import BrokerId, LeaderEpoch, Offset, TopicPartition, Uuid
 
 NOW_MS = 1_700_000_000_000
 NAME = TopicPartition("bench", 0)
@@ -123,7 +123,7 @@ def append_row(under: Path | None, policy: str, size: int, total: int) -> Row:
             for number in range(count):
                 buffer = buffers[number % len(buffers)]
                 buffer[:8] = bytes(8)
-                log.append_as_leader(buffer, 0, NOW_MS)
+                log.append_as_leader(buffer, LeaderEpoch(0), NOW_MS)
                 if policy == "group" and number % GROUP_APPENDS == 0:
                     flusher.run_round()
 
@@ -151,7 +151,7 @@ def filled(path: Path, size: int, total: int) -> Log:
     log = open_one(path, "os", GroupFlusher(), Checkpointed())
     batch = a_batch(size)
     for _ in range(total // len(batch)):
-        log.append_as_leader(batch, 0, NOW_MS)
+        log.append_as_leader(batch, LeaderEpoch(0), NOW_MS)
     log.raise_high_watermark(log.log_end_offset)
     return log
 
@@ -179,7 +179,7 @@ def read_row(log: Log, size: int, *, sealed: bool) -> Row:
         while offset < log.high_watermark:
             reads = CachedReads(buffers)
             reads.next_log(step)
-            result = log.take(log.find(offset, step, reads), reads)
+            result = log.take(log.find(Offset(offset), step, reads), reads)
             offset = result.next_offset
 
     def through_system_calls() -> None:
@@ -234,7 +234,7 @@ def open_rows(under: Path | None) -> Iterator[Row]:
         batch = a_batch(4 * KIB)
         for number in range(logs_count):
             log = logs.create(TopicPartition("bench", number), Uuid(bytes(15) + b"\1"), NOW_MS)
-            log.append_as_leader(batch, 0, NOW_MS)
+            log.append_as_leader(batch, LeaderEpoch(0), NOW_MS)
         logs.stop()
         files = [path / f"bench-{number}" / f"{0:020d}.log" for number in range(logs_count)]
 

@@ -25,6 +25,7 @@ INT64_MAX = 2**63 - 1
 
 ZERO_UUID = Uuid(bytes(16))
 NO_OFFSET = Offset(-1)
+FIRST_OFFSET = Offset(0)
 OFFSET_MAX = Offset(INT64_MAX)
 NO_EPOCH = LeaderEpoch(-1)
 NO_LEADER = BrokerId(-1)

@@ -138,7 +138,7 @@ async def bench(
     )
     quorum.add_listener(feed)
     quorum.add_listener(controller)
-    channel = LocalControllerChannel(controller, holder, partial(asyncio.sleep, 0))
+    channel = LocalControllerChannel(controller, holder, partial(asyncio.sleep, 0), clock)
     identity = BrokerIdentity(
         node_id=NODE_ID,
         cluster_id=CLUSTER,

@@ -11,10 +11,10 @@ from broker.group_node import GroupNode
 
 from moldau.broker.cluster.peers import LocalPeers
 from moldau.broker.coordinators.markers import MarkersToSend, TransactionMarkers
+from moldau.broker.coordinators.verification import VerifiedWriter
 from moldau.broker.handlers.table import broker_table
 from moldau.broker.server.context import RequestContext
 from moldau.broker.server.dispatch import Dispatcher
-from moldau.core.coordinator.effects import Writer
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -115,7 +115,7 @@ class MarkerNode(GroupNode):
                 )
             ],
         )
-        writer = Writer(*producer, verification)
+        writer = VerifiedWriter(*producer, verification)
         answer = await self.groups.commit_transactional_offsets(request, writer)
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 

@@ -19,6 +19,7 @@ from moldau.protocol.records.control_records import (
 from moldau.storage.log.log import Log
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.state import AppendOrigin
+from moldau.types import LeaderEpoch
 
 READ_BYTES = 200_000
 PlainRecord = tuple[int, bytes | None, bytes | None]
@@ -96,7 +97,10 @@ class Writer:
             is_transactional=is_transactional,
         )
         result = self.log.append_as_leader(
-            build_batch(built, options), self._leader_epoch, now_ms, transaction_version=1
+            build_batch(built, options),
+            LeaderEpoch(self._leader_epoch),
+            now_ms,
+            transaction_version=1,
         )
         assert result.last_offset - result.first_offset + 1 == len(built)
         if self.producer_id >= 0:
@@ -113,7 +117,7 @@ class Writer:
         origin = MarkerOrigin(producer_id=self.producer_id, producer_epoch=self.producer_epoch)
         self.log.append_as_leader(
             end_transaction_marker(marker, origin, now_ms),
-            self._leader_epoch,
+            LeaderEpoch(self._leader_epoch),
             now_ms,
             origin=AppendOrigin.COORDINATOR,
             transaction_version=1,

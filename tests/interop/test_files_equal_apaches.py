@@ -10,6 +10,7 @@ from interop.our_node import OurNode, sample_configs
 from storage.samples import CLUSTER_ID, NODE_ID, expected_partitions, unpack
 
 from moldau.protocol.records.batches import iterate_batches
+from moldau.types import LeaderEpoch
 
 NOW_MS = 1_794_740_000_000
 REBUILT_SUFFIXES = {".index", ".timeindex", ".txnindex", ".snapshot"}
@@ -63,7 +64,9 @@ def test_appending_the_same_batches_creates_the_same_files(tmp_path: Path) -> No
             log = node.create(name, configs[name.topic])
             for segment in sorted((theirs / str(name)).glob("*.log")):
                 for batch in iterate_batches(segment.read_bytes()):
-                    log.append_as_follower(batch.view, batch.partition_leader_epoch, NOW_MS)
+                    log.append_as_follower(
+                        batch.view, LeaderEpoch(batch.partition_leader_epoch), NOW_MS
+                    )
             log.raise_high_watermark(log.log_end_offset)
         node.stop()
 

@@ -28,7 +28,7 @@ from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.storage.producers.state import AppendOrigin
 from moldau.testing.simulated_disk import SimulatedDisk
-from moldau.types import BrokerId, TopicPartition, Uuid
+from moldau.types import BrokerId, LeaderEpoch, TopicPartition, Uuid
 
 ROOT = Path("/data")
 NAME = TopicPartition("t", 0)
@@ -125,7 +125,7 @@ class CompactedLog:
                 is_transactional=transactional,
             )
         batch = bytearray(build_batch(records, options))
-        result = self.log.append_as_leader(batch, 0, self.now_ms)
+        result = self.log.append_as_leader(batch, LeaderEpoch(0), self.now_ms)
         self.log.raise_high_watermark(self.log.log_end_offset)
         return result.first_offset
 
@@ -139,7 +139,7 @@ class CompactedLog:
         )
         result = self.log.append_as_leader(
             bytearray(marker),
-            0,
+            LeaderEpoch(0),
             self.now_ms,
             origin=AppendOrigin.COORDINATOR,
             transaction_version=0,

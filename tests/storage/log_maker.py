@@ -23,7 +23,7 @@ from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.storage.producers.snapshots import encode_snapshot
 from moldau.storage.producers.state import AppendOrigin
 from moldau.storage.segment.segment import Segment
-from moldau.types import BrokerId, TopicPartition, Uuid
+from moldau.types import BrokerId, LeaderEpoch, Offset, TopicPartition, Uuid
 
 PARTITION = TopicPartition("orders", 0)
 CLUSTER = "cluster-of-the-tests"
@@ -127,8 +127,8 @@ class OneLog:
         return self.open(
             Checkpointed(
                 recovery_point=recovery_point,
-                high_watermark=high_watermark,
-                log_start_offset=log_start_offset,
+                high_watermark=Offset(high_watermark),
+                log_start_offset=Offset(log_start_offset),
             ),
             is_clean=is_clean,
         )
@@ -139,7 +139,7 @@ class OneLog:
         """
         self.epoch = self.epoch if epoch is None else epoch
         batch = records_batch(list(values), timestamp_ms=timestamp_ms)
-        return self.log.append_as_leader(batch, self.epoch, 5_000).first_offset
+        return self.log.append_as_leader(batch, LeaderEpoch(self.epoch), 5_000).first_offset
 
     def append_transactional(
         self, producer_id: int, sequence: int, *values: bytes, producer_epoch: int = 0
@@ -151,12 +151,16 @@ class OneLog:
             is_transactional=True,
         )
         batch = records_batch(list(values), options)
-        return self.log.append_as_leader(batch, self.epoch, 5_000).first_offset
+        return self.log.append_as_leader(batch, LeaderEpoch(self.epoch), 5_000).first_offset
 
     def end_transaction(self, producer_id: int, *, abort: bool, producer_epoch: int = 0) -> int:
         marker = marker_batch(producer_id, producer_epoch, abort=abort)
         result = self.log.append_as_leader(
-            marker, self.epoch, 5_000, origin=AppendOrigin.COORDINATOR, transaction_version=0
+            marker,
+            LeaderEpoch(self.epoch),
+            5_000,
+            origin=AppendOrigin.COORDINATOR,
+            transaction_version=0,
         )
         return result.first_offset
 
@@ -183,7 +187,7 @@ def read_all(
 def read_from(log: Log, offset: int, isolation: Isolation, step: int = 1 << 20) -> Iterator[Record]:
     """As a consumer does: continues where the last read ended, until there is nothing more."""
     while True:
-        result = log.read(offset, step, isolation=isolation)
+        result = log.read(Offset(offset), step, isolation=isolation)
         if not len(result.records):
             return
         for batch in iterate_batches(result.records):

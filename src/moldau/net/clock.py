@@ -70,8 +70,13 @@ class Clock:
             timer.cancel()
 
     @contextlib.asynccontextmanager
-    async def timeout(self, delay_ms: float) -> AsyncIterator[None]:
-        """Like asyncio.timeout: work that takes longer is cancelled, and TimeoutError is raised."""
+    async def timeout(self, delay_ms: float | None) -> AsyncIterator[None]:
+        """Like asyncio.timeout: work that takes longer is cancelled, and TimeoutError is raised.
+        None never ends.
+        """
+        if delay_ms is None:
+            yield
+            return
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(None) as patience:
             timer = self.call_later(delay_ms, lambda: patience.reschedule(loop.time()))

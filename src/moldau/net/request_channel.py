@@ -122,7 +122,7 @@ class RequestChannel(asyncio.BufferedProtocol):
         loop = asyncio.get_running_loop()
         problem = "the name has no address"
         try:
-            async with asyncio.timeout(chosen.connect_timeout_ms / 1000):
+            async with clock.timeout(chosen.connect_timeout_ms):
                 for family, _, _, _, place in await _places(loop, address):
                     channel = cls(address, clock, chosen)
                     host, port = str(place[0]), int(place[1])

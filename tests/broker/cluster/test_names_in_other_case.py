@@ -14,6 +14,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
 from moldau.storage.log.read import Isolation
+from moldau.types import Offset
 
 
 class CaselessDisk(DiskFileSystem):
@@ -73,7 +74,7 @@ async def append(node: DataNode, value: bytes) -> None:
 
 def values(node: DataNode) -> list[bytes | None]:
     log = node.replicas.lookup("orders", 0).log
-    return values_of(log.read(0, 10_000, isolation=Isolation.LOG_END).records)
+    return values_of(log.read(Offset(0), 10_000, isolation=Isolation.LOG_END).records)
 
 
 def check_refused(node: DataNode) -> None:

@@ -19,6 +19,7 @@ from moldau.protocol.messages.list_groups import ListGroupsRequest, ListGroupsRe
 from moldau.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from moldau.protocol.records.batches import iterate_batches
 from moldau.protocol.records.compression import Compression
+from moldau.types import Offset
 
 
 async def test_a_group_forms_and_survives_a_restart(tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ async def test_commits_of_the_same_moment_share_a_batch(tmp_path: Path) -> None:
         )
         assert set(codes) == {ErrorCode.NONE}
         partition = node.replicas.lookup(CONSUMER_OFFSETS, node.groups.partition_for("g"))
-        batches = list(iterate_batches(partition.log.read(0, 1 << 20).records))
+        batches = list(iterate_batches(partition.log.read(Offset(0), 1 << 20).records))
         assert [batch.record_count for batch in batches] == [40]
         assert await node.fetch_offset("g", partition=3) == 39
 
@@ -229,7 +230,7 @@ async def test_records_are_packed_according_to_the_settings(
     async with running_groups(tmp_path, settings=settings) as node:
         assert await node.commit_offset("g", 5) == ErrorCode.NONE
         partition = node.replicas.lookup(CONSUMER_OFFSETS, node.groups.partition_for("g"))
-        (batch_,) = iterate_batches(partition.log.read(0, 1 << 20).records)
+        (batch_,) = iterate_batches(partition.log.read(Offset(0), 1 << 20).records)
         assert batch_.compression is codec
         await node.restart()
         await node.groups.wait_loaded()

@@ -28,6 +28,7 @@ from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.protocol.records.batches import iterate_batches
 from moldau.protocol.records.control_records import ControlType, marker_of
 from moldau.storage.log.read import Isolation
+from moldau.types import Offset
 
 S = TransactionState
 NONE = ErrorCode.NONE
@@ -37,7 +38,7 @@ CHECK_MS = 10_000
 
 def markers_of(node: TransactionNode, partition: int) -> list[ControlType]:
     log = node.node.services.replicas.lookup("t", partition).log
-    read = log.read(0, 1 << 20, isolation=Isolation.LOG_END)
+    read = log.read(Offset(0), 1 << 20, isolation=Isolation.LOG_END)
     found = [marker_of(batch) for batch in iterate_batches(read.records) if batch.is_control]
     return [marker.control_type for marker in found if marker is not None]
 

@@ -30,6 +30,7 @@ from moldau.protocol.records.control_records import (
 from moldau.storage.log.log import Log
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.state import AppendOrigin
+from moldau.types import Offset
 
 OLD, ABORTABLE, ADDING, NEWEST = 9, 11, 12, 13
 PID = 5
@@ -313,7 +314,7 @@ async def test_a_late_batch_of_the_old_protocol_leaves_nothing_open(
         end(node, epoch=0, version=1, commits=commits)
         assert await produce(node, of_transaction(1), OLD) is ErrorCode.INVALID_TXN_STATE
         assert has_nothing_open(node)
-        await node.replicas.lookup("orders", 0).wait_committed(1)
+        await node.replicas.lookup("orders", 0).wait_committed(Offset(1))
         assert log_of(node).last_stable_offset == 2
 
 
@@ -440,8 +441,8 @@ async def test_batches_of_every_codec_open_a_transaction(
             assert await produce(node, records) is ErrorCode.NONE
         end(node, epoch=1, version=2)
         partition = node.replicas.lookup("orders", 0)
-        await partition.wait_committed(partition.log.log_end_offset - 1)
-        found = partition.log.read(0, 1 << 22, isolation=Isolation.COMMITTED)
+        await partition.wait_committed(Offset(partition.log.log_end_offset - 1))
+        found = partition.log.read(Offset(0), 1 << 22, isolation=Isolation.COMMITTED)
         assert values_of(found.records)[:2] == [value, value]
 
 

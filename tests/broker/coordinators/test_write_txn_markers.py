@@ -16,7 +16,7 @@ from moldau.broker.handlers.write_txn_markers import AT_ONCE
 from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
-from moldau.types import TopicPartition
+from moldau.types import BrokerId, Offset, TopicPartition
 
 
 async def test_a_marker_ends_the_transaction(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ async def test_an_answer_waits_for_the_commit_but_not_for_ever(tmp_path: Path) -
         ending = asyncio.ensure_future(node.end(("slow", 0), ("t", 0)))
         log = node.replicas.lookup("slow", 0).log
         await until(lambda: log.log_end_offset == 1)
-        await until(lambda: node.replicas.lookup("t", 0).is_committed(0))
+        await until(lambda: node.replicas.lookup("t", 0).is_committed(Offset(0)))
         assert not ending.done()
         node.clock.advance(node.settings.current.request_timeout_ms + 1)
         assert await ending == {
@@ -193,7 +193,7 @@ async def test_offsets_are_invisible_before_the_marker_is_committed(tmp_path: Pa
         await until(lambda: partition.log.log_end_offset > end)
         assert not ending.done()
         assert not fetching.done()
-        partition.follower_fetched(2, partition.log.log_end_offset)
+        partition.follower_fetched(BrokerId(2), partition.log.log_end_offset)
         assert await ending == {place: ErrorCode.NONE}
         assert await fetching == 5
 

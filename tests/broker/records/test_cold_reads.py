@@ -37,6 +37,7 @@ from moldau.storage.disk.cached_views import view_of
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.state import AppendOrigin
 from moldau.testing.simulated_disk import SimulatedDisk
+from moldau.types import Offset
 
 HERE = Path("/disk")
 PATIENCE_S = 20
@@ -210,8 +211,8 @@ async def test_records_truncated_during_a_read_are_not_returned() -> None:
         partition = node.replicas.lookup("orders", 0)
         disk.cool_down()
         disk.answers.set()
-        partition.log.high_watermark = 20
-        partition.log.truncate_to(20, node.clock.wall_ms())
+        partition.log.high_watermark = Offset(20)
+        partition.log.truncate_to(Offset(20), node.clock.wall_ms())
         assert (await slow).records == b""
 
 

@@ -34,6 +34,7 @@ from moldau.protocol.records.control_records import (
     end_transaction_marker,
 )
 from moldau.storage.producers.state import AppendOrigin
+from moldau.types import Offset
 
 BY_NAME = 12
 NEWEST = 18
@@ -72,7 +73,7 @@ async def fill(node: DataNode, *values: bytes, index: int = 0) -> None:
     last = -1
     for value in values:
         last = partition.append(batch(value)).last_offset
-    await partition.wait_committed(last)
+    await partition.wait_committed(Offset(last))
 
 
 async def test_committed_batches_are_read_from_an_offset_on(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from moldau.protocol.messages.offset_for_leader_epoch import (
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record
 from moldau.protocol.records.compression import Compression
+from moldau.types import BrokerId, Offset
 
 NEWEST = 11
 MAX_TIMESTAMP = -3
@@ -43,7 +44,7 @@ async def fill(node: DataNode, times_ms: list[int], topic: str = "orders") -> No
     last = -1
     for time_ms in times_ms:
         last = partition.append(batch(b"x", timestamp_ms=time_ms)).last_offset
-    await partition.wait_committed(last)
+    await partition.wait_committed(Offset(last))
 
 
 async def list_offset(
@@ -174,7 +175,7 @@ async def test_a_new_leader_does_not_know_the_end_yet(tmp_path: Path) -> None:
         assert (await list_offset(node, -1, 4)).error_code == ErrorCode.LEADER_NOT_AVAILABLE
         assert (await list_offset(node, 0)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
         assert (await list_offset(node, -2)).error_code == 0
-        node.replicas.lookup("orders", 0).follower_fetched(2, 1)
+        node.replicas.lookup("orders", 0).follower_fetched(BrokerId(2), Offset(1))
 
 
 async def test_epochs_end_where_the_next_one_begins(tmp_path: Path) -> None:
@@ -230,7 +231,7 @@ async def test_deleted_records_stay_deleted_after_a_crash(tmp_path: Path) -> Non
         log = node.replicas.lookup("orders", 0).log
         assert log.log_start_offset == 2
         assert (await list_offset(node, -2)).offset == 2
-        assert len(values_of(log.read(2, 1000).records)) == 1
+        assert len(values_of(log.read(Offset(2), 1000).records)) == 1
         assert await delete(node, -1) == (0, 3)
 
 

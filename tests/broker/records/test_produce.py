@@ -30,6 +30,7 @@ from moldau.protocol.records.batches import (
     iterate_batches,
 )
 from moldau.protocol.records.compression import Compression
+from moldau.types import Offset
 
 NEWEST = 12
 OFFSETS = "__consumer_offsets"
@@ -77,7 +78,7 @@ async def test_acks_all_is_answered_when_the_records_are_flushed(tmp_path: Path)
         answer = response.responses[0].partition_responses[0]
         assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (0, 0, 0)
         assert answer.log_append_time_ms == -1
-        assert values_of(log.read(0, 10_000).records) == [b"a", b"b"]
+        assert values_of(log.read(Offset(0), 10_000).records) == [b"a", b"b"]
 
 
 async def test_acks_1_is_answered_at_once(tmp_path: Path) -> None:
@@ -156,7 +157,9 @@ async def test_append_time_is_returned(tmp_path: Path) -> None:
         before_ms = node.clock.wall_ms()
         answer = await produce(node, request(batch(b"a", timestamp_ms=5)))
         assert before_ms <= answer.log_append_time_ms <= node.clock.wall_ms()
-        stored = next(iterate_batches(node.replicas.lookup("orders", 0).log.read(0, 999).records))
+        stored = next(
+            iterate_batches(node.replicas.lookup("orders", 0).log.read(Offset(0), 999).records)
+        )
         assert stored.max_timestamp == answer.log_append_time_ms
         assert stored.crc_is_valid()
 
@@ -446,7 +449,7 @@ async def test_large_compressed_batches_are_checked_in_a_thread(
         answer = response.responses[0].partition_responses[0]
         assert (answer.error_code, answer.base_offset) == (0, 0)
         log = node.replicas.lookup("orders", 0).log
-        assert values_of(log.read(0, 1 << 20).records) == noise(12_000)
+        assert values_of(log.read(Offset(0), 1 << 20).records) == noise(12_000)
         damaged = batch(*noise(12_000), compression=codec)
         damaged[-1] ^= 1
         refused = await produce(node, request(damaged))
@@ -475,7 +478,7 @@ async def test_topics_with_a_codec_of_their_own_store_in_it(tmp_path: Path) -> N
         node.create_topic("orders", configs={"compression.type": "zstd"})
         assert (await produce(node, request(batch(*noise(100))))).error_code == 0
         stored = next(
-            iterate_batches(node.replicas.lookup("orders", 0).log.read(0, 1 << 20).records)
+            iterate_batches(node.replicas.lookup("orders", 0).log.read(Offset(0), 1 << 20).records)
         )
         assert stored.compression is Compression.ZSTD
         assert [record.value for record in stored.records()] == noise(100)

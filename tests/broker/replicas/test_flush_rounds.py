@@ -11,6 +11,7 @@ from system.node.disk_watch import DiskWatch, disk_watch
 
 from moldau.broker.replicas.flush_backlog import BACKLOG_BYTES_MAX, FlushBacklog
 from moldau.broker.server.context import Peer
+from moldau.types import Offset
 
 __all__ = ["disk_watch"]
 
@@ -36,7 +37,7 @@ async def test_a_busy_loop_lets_the_threads_of_a_round_run(
         node.create_topic("orders")
         partition = node.replicas.lookup("orders", 0)
         rounds = node.replicas.flush_rounds
-        committed = partition.wait_committed(0)
+        committed = partition.wait_committed(Offset(0))
         disk_watch.syncs.clear()
         partition.append(batch(b"first"))
         await asyncio.sleep(0)
@@ -93,10 +94,10 @@ async def test_a_full_backlog_does_not_wait_for_the_interval(
         partition = node.replicas.lookup("orders", 0)
         rounds, producing = node.replicas.flush_rounds, Producing()
         disk_watch.block()
-        first = partition.wait_committed(0)
+        first = partition.wait_committed(Offset(0))
         partition.append(batch(b"first"))
         assert await asyncio.to_thread(disk_watch.waiting.acquire, timeout=60)
-        second = partition.wait_committed(1)
+        second = partition.wait_committed(Offset(1))
         partition.append(batch(b"second"))
         if is_full_first:
             producing.fill(rounds.backlog)

@@ -34,6 +34,7 @@ from moldau.protocol.messages.describe_log_dirs import (
 from moldau.protocol.wire.schema import Message
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.testing.simulated_faults import Effect, Fault
+from moldau.types import Offset
 
 
 async def fill(node: DataNode, count: int, index: int = 0) -> None:
@@ -41,7 +42,7 @@ async def fill(node: DataNode, count: int, index: int = 0) -> None:
     last = -1
     for number in range(count):
         last = partition.append(batch(b"%d" % number)).last_offset
-    await partition.wait_committed(last)
+    await partition.wait_committed(Offset(last))
 
 
 async def describe(
@@ -111,7 +112,7 @@ async def test_a_log_moves_while_it_is_written_to(tmp_path: Path) -> None:
         await asyncio.gather(*acked)
         log = partition.log
         assert log.log_end_offset == log.high_watermark == 2_500 + len(acked)
-        values = values_of(log.read(0, 10**7).records)
+        values = values_of(log.read(Offset(0), 10**7).records)
         assert values[:3] == [b"0", b"1", b"2"]
         assert values.count(b"more") == len(acked)
         await fill(node, 1)
@@ -225,7 +226,7 @@ async def test_no_move_makes_the_loop_wait_for_the_disk_that_it_copies_from() ->
             return path.parent == here / "orders-0" and path not in warm
 
         disk.is_cold = is_cold
-        node.replicas.lookup("orders", 0).log.advance_log_start(100)
+        node.replicas.lookup("orders", 0).log.advance_log_start(Offset(100))
         move(node, there)
         await until_moved(node, there)
         assert warm
@@ -238,7 +239,7 @@ async def test_a_log_whose_end_was_compacted_away_moves_with_its_offsets(tmp_pat
         await fill(node, 4)
         log = node.replicas.lookup("orders", 0).log
         log.roll(node.clock.wall_ms())
-        log.skip_to(20, node.clock.wall_ms())
+        log.skip_to(Offset(20), node.clock.wall_ms())
         move(node, node.directory_paths[1])
         await until_moved(node, node.directory_paths[1])
         partition = node.replicas.lookup("orders", 0)

@@ -18,6 +18,7 @@ from moldau.storage.disk.failures import InvalidIndexEntryError
 from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
 from moldau.storage.log.retention import delete_old_segments
 from moldau.testing.simulated_disk import SimulatedDisk
+from moldau.types import Offset
 
 SMALL = {"internal.segment.bytes": "500"}
 
@@ -27,7 +28,7 @@ async def fill(node: DataNode, *values: bytes, key: bytes = b"key") -> None:
     last = -1
     for value in values:
         last = partition.append(batch(value, key=key)).last_offset
-    await partition.wait_committed(last)
+    await partition.wait_committed(Offset(last))
 
 
 async def test_old_segments_go_after_their_time_and_their_files_later(tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ async def test_compacted_topics_keep_the_last_value_of_each_key(tmp_path: Path) 
         await until(lambda: log.segments.size_in_bytes < before)
         values: list[bytes | None] = []
         offset = 0
-        while (found := log.read(offset, 10**6)).records:
+        while (found := log.read(Offset(offset), 10**6)).records:
             values += values_of(found.records)
             offset = found.next_offset
         assert values[-2:] == [b"18" * 20, b"19" * 20]
@@ -325,7 +326,7 @@ async def test_strict_appends_are_on_the_disk_before_they_are_visible(tmp_path: 
         partition.append(batch(b"a"))
         assert partition.log.owes_flush, "also those with acks=1 wait"
         assert partition.log.high_watermark == 0
-        await partition.wait_committed(0)
+        await partition.wait_committed(Offset(0))
         assert not partition.log.owes_flush
         assert partition.log.flushed_offset == partition.log.high_watermark == 1
 
@@ -392,9 +393,9 @@ async def test_a_disk_that_accepts_no_writes_refuses_appends_and_reads_continue(
         with pytest.raises(KafkaError) as refused:
             partition.append(batch(b"b"))
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-        assert values_of(partition.log.read(0, 1000).records) == [b"a"]
+        assert values_of(partition.log.read(Offset(0), 1000).records) == [b"a"]
         await fill(node, b"c")
-        assert values_of(partition.log.read(0, 1000).records) == [b"a", b"c"]
+        assert values_of(partition.log.read(Offset(0), 1000).records) == [b"a", b"c"]
 
 
 async def test_a_failed_sync_takes_the_directory_offline_and_acknowledges_nothing(

@@ -25,6 +25,7 @@ from moldau.protocol.messages.produce import (
     TopicProduceData,
 )
 from moldau.protocol.records.compression import Compression
+from moldau.types import Offset
 
 PARTITIONS = 32
 PATIENCE_MS = 60_000
@@ -97,7 +98,7 @@ async def test_others_are_served_while_many_batches_are_appended(tmp_path: Path)
         ]
         for index in range(PARTITIONS):
             log = node.replicas.lookup("orders", index).log
-            assert values_of(log.read(0, 10_000).records) == [b"a"]
+            assert values_of(log.read(Offset(0), 10_000).records) == [b"a"]
 
 
 async def test_small_batches_that_expand_far_leave_others_their_turns(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from broker.data_node import batch, running, topic_id, values_of
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.types import BrokerId, LeaderEpoch, Offset
 
 
 async def test_an_append_is_committed_once_it_is_flushed(tmp_path: Path) -> None:
@@ -19,7 +20,7 @@ async def test_an_append_is_committed_once_it_is_flushed(tmp_path: Path) -> None
         assert partition.log.high_watermark == 0
         await partition.wait_committed(result.last_offset)
         assert partition.log.high_watermark == 2
-        assert values_of(partition.log.read(0, 1000).records) == [b"a", b"b"]
+        assert values_of(partition.log.read(Offset(0), 1000).records) == [b"a", b"b"]
 
 
 async def test_records_are_there_after_a_restart(tmp_path: Path) -> None:
@@ -29,7 +30,7 @@ async def test_records_are_there_after_a_restart(tmp_path: Path) -> None:
         await partition.wait_committed(partition.append(batch(b"a")).last_offset)
         await node.restart()
         partition = node.replicas.lookup("orders", 0)
-        assert values_of(partition.log.read(0, 1000).records) == [b"a"]
+        assert values_of(partition.log.read(Offset(0), 1000).records) == [b"a"]
 
 
 async def test_a_deleted_topic_is_gone_and_its_waiting_appends_fail(tmp_path: Path) -> None:
@@ -98,9 +99,9 @@ async def test_leader_epochs_are_announced(tmp_path: Path) -> None:
             (3, ErrorCode.UNKNOWN_LEADER_EPOCH),
         ]:
             with pytest.raises(KafkaError) as failure:
-                node.replicas.lookup("orders", 0, epoch)
+                node.replicas.lookup("orders", 0, LeaderEpoch(epoch))
             assert failure.value.code is code
-        assert node.replicas.lookup("orders", 0, 2).leader_epoch == 2
+        assert node.replicas.lookup("orders", 0, LeaderEpoch(2)).leader_epoch == 2
 
 
 async def test_appends_wait_for_followers_that_are_in_sync(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ async def test_appends_wait_for_followers_that_are_in_sync(tmp_path: Path) -> No
         while partition.log.flushed_offset < 1:  # noqa: ASYNC110 - no event is available
             await asyncio.sleep(0)
         assert not waiting.done()
-        partition.follower_fetched(2, 1)
+        partition.follower_fetched(BrokerId(2), Offset(1))
         await waiting
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from moldau.core.coordinator.effects import (
     Answer,
+    AnyAppend,
+    AnyEffect,
     Append,
-    Effect,
     Marker,
     Reply,
     Request,
@@ -28,6 +29,7 @@ from moldau.core.groups.listing import GroupFilter
 from moldau.core.groups.member import Caller
 from moldau.core.groups.registry import GroupRegistry
 from moldau.core.groups.settings import GroupSettings
+from moldau.core.groups.turns import GroupTurn
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.heartbeat import HeartbeatRequest
 from moldau.protocol.messages.leave_group import MemberIdentity
@@ -51,7 +53,7 @@ class Bench:
     refuses: ErrorCode | None = None
     holds_commits: bool = False
     answers: list[tuple[Ticket, Answer]] = field(default_factory=list)
-    waiting: list[Append] = field(default_factory=list)
+    waiting: list[AnyAppend] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.shard = GroupShard(lambda: self.settings)
@@ -78,14 +80,14 @@ class Bench:
         self.timers = {}
         self.perform(turn)
 
-    def turn(self) -> Turn:
+    def turn(self) -> GroupTurn:
         return Turn(self.now_ms)
 
-    def perform(self, turn: Turn) -> None:
+    def perform(self, turn: GroupTurn) -> None:
         for effect in turn.effects:
             self._perform_one(effect)
 
-    def _perform_one(self, effect: Effect) -> None:
+    def _perform_one(self, effect: AnyEffect) -> None:
         match effect:
             case Reply(ticket, answer):
                 self.answers.append((ticket, answer))
@@ -98,7 +100,7 @@ class Bench:
             case Request():
                 raise AssertionError(effect)
 
-    def _append(self, append: Append) -> None:
+    def _append(self, append: AnyAppend) -> None:
         if self.refuses is not None and (append.records or append.marker is not None):
             self._fail(append, as_coordinator_error(self.refuses))
             return
@@ -135,7 +137,7 @@ class Bench:
         while self.waiting:
             self._fail(self.waiting.pop(0), as_coordinator_error(code))
 
-    def _fail(self, append: Append, code: ErrorCode) -> None:
+    def _fail(self, append: AnyAppend, code: ErrorCode) -> None:
         for reply in append.replies:
             self.answers.append((reply.ticket, code))
         if append.sequel is not None:

@@ -5,7 +5,7 @@ that were committed in a transaction.
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from core.groups.bench import listed_groups
@@ -20,6 +20,9 @@ from moldau.core.groups.listing import describe_group
 from moldau.core.groups.settings import GroupSettings
 from moldau.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from moldau.protocol.records.batches import iterate_batches
+
+if TYPE_CHECKING:
+    from moldau.core.groups.turns import GroupTurn
 
 
 def loaded_shards(folder: Path) -> Iterator[tuple[int, GroupShard]]:
@@ -64,7 +67,7 @@ def test_groups_of_all_kinds_are_recognized(tmp_path: Path) -> None:
 
 def test_loading_writes_nothing(tmp_path: Path) -> None:
     for _, shard in loaded_shards(unpack("clean", tmp_path)):
-        turn = Turn(now_ms=1_700_000_000_000)
+        turn: GroupTurn = Turn(now_ms=1_700_000_000_000)
         shard.loaded(turn)
         assert {type(effect).__name__ for effect in turn.effects} == {"StartTimer"}
         for group_id in shard.registry.ids():

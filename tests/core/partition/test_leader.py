@@ -3,7 +3,7 @@
 from moldau.core.metadata.image import UNASSIGNED_DIRECTORY, PartitionImage
 from moldau.core.partition.leader import ACKS_ALL, Commit, PartitionLeader, ProposeIsr
 from moldau.protocol.error_codes import ErrorCode
-from moldau.types import Offset
+from moldau.types import BrokerId, Offset
 
 
 def image(
@@ -23,7 +23,7 @@ def leader(
     partition: PartitionImage, *, min_isr: int = 1, log_end: int = 0, high_watermark: int = 0
 ) -> PartitionLeader:
     return PartitionLeader(
-        1,
+        BrokerId(1),
         partition,
         min_insync_replicas=min_isr,
         log_end=Offset(log_end),
@@ -40,9 +40,9 @@ def test_a_sole_replica_commits_what_it_has() -> None:
 def test_records_on_all_in_sync_replicas_are_committed() -> None:
     first = leader(image())
     assert first.held(Offset(10)) == ()
-    assert first.follower_fetched(2, Offset(7)) == ()
-    assert first.follower_fetched(3, Offset(5)) == (Commit(Offset(5)),)
-    assert first.follower_fetched(3, Offset(9)) == (Commit(Offset(7)),)
+    assert first.follower_fetched(BrokerId(2), Offset(7)) == ()
+    assert first.follower_fetched(BrokerId(3), Offset(5)) == (Commit(Offset(5)),)
+    assert first.follower_fetched(BrokerId(3), Offset(9)) == (Commit(Offset(7)),)
 
 
 def test_the_high_watermark_never_falls() -> None:
@@ -59,7 +59,7 @@ def test_nothing_is_committed_while_too_few_are_in_sync() -> None:
     assert refused.code is ErrorCode.NOT_ENOUGH_REPLICAS
     assert first.plan_append(1) is None
     assert first.held(Offset(3)) == ()
-    first.follower_fetched(2, Offset(3))
+    first.follower_fetched(BrokerId(2), Offset(3))
     assert first.changed(image(isr=(1, 2), epoch=1)) == (Commit(Offset(3)),)
 
 
@@ -81,36 +81,36 @@ def test_the_minimum_isr_is_at_most_the_number_of_replicas() -> None:
 def test_a_follower_that_caught_up_is_proposed_once_and_counts_at_once() -> None:
     first = leader(image(isr=(1, 2), epoch=3), log_end=10, high_watermark=10)
     first.held(Offset(10))
-    first.follower_fetched(2, Offset(10))
-    assert first.follower_fetched(3, Offset(10)) == (ProposeIsr((1, 2, 3), 3),)
-    assert first.follower_fetched(3, Offset(10)) == ()
+    first.follower_fetched(BrokerId(2), Offset(10))
+    assert first.follower_fetched(BrokerId(3), Offset(10)) == (ProposeIsr((1, 2, 3), 3),)
+    assert first.follower_fetched(BrokerId(3), Offset(10)) == ()
     # KIP-497: the controller may have added it already, so it must have all committed records.
     first.held(Offset(12))
-    assert first.follower_fetched(2, Offset(12)) == ()
-    assert first.follower_fetched(3, Offset(12)) == (Commit(Offset(12)),)
+    assert first.follower_fetched(BrokerId(2), Offset(12)) == ()
+    assert first.follower_fetched(BrokerId(3), Offset(12)) == (Commit(Offset(12)),)
 
 
 def test_a_failed_proposal_is_repeated() -> None:
     first = leader(image(isr=(1,)))
-    assert ProposeIsr((1, 2), 0) in first.follower_fetched(2, Offset(0))
+    assert ProposeIsr((1, 2), 0) in first.follower_fetched(BrokerId(2), Offset(0))
     first.proposal_failed()
-    assert ProposeIsr((1, 2), 0) in first.follower_fetched(2, Offset(0))
+    assert ProposeIsr((1, 2), 0) in first.follower_fetched(BrokerId(2), Offset(0))
 
 
 def test_a_follower_before_the_start_of_the_epoch_is_not_in_sync() -> None:
     first = leader(image(isr=(1,)), log_end=8, high_watermark=5)
     assert first.is_lagging
-    assert first.follower_fetched(2, Offset(6)) == ()
-    assert first.follower_fetched(2, Offset(8)) == (ProposeIsr((1, 2), 0),)
+    assert first.follower_fetched(BrokerId(2), Offset(6)) == ()
+    assert first.follower_fetched(BrokerId(2), Offset(8)) == (ProposeIsr((1, 2), 0),)
 
 
 def test_fetches_of_brokers_without_a_replica_are_refused() -> None:
     first = leader(image())
     for broker_id in (1, 4):
-        refused = first.plan_fetch(broker_id)
+        refused = first.plan_fetch(BrokerId(broker_id))
         assert refused is not None
         assert refused.code is ErrorCode.UNKNOWN_LEADER_EPOCH
-    assert first.plan_fetch(2) is None
+    assert first.plan_fetch(BrokerId(2)) is None
 
 
 def test_a_lower_minimum_lets_the_high_watermark_rise() -> None:

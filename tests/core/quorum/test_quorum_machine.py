@@ -25,14 +25,18 @@ from moldau.core.quorum.machine import (
     majority_offset,
 )
 from moldau.core.quorum.voters import Voter, VoterEndpoint, VoterKey, VoterSet
-from moldau.types import NO_LEADER, Uuid
+from moldau.types import NO_LEADER, BrokerId, Offset, Uuid
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 DIRECTORY = Uuid(b"d" * 16)
 
 
 def voter(node_id: int, port: int = 1, directory_id: Uuid | None = None) -> Voter:
-    key = VoterKey(node_id) if directory_id is None else VoterKey(node_id, directory_id)
+    key = (
+        VoterKey(BrokerId(node_id))
+        if directory_id is None
+        else VoterKey(BrokerId(node_id), directory_id)
+    )
     return Voter(key=key, endpoints=(VoterEndpoint("CONTROLLER", "localhost", port),))
 
 
@@ -81,9 +85,9 @@ class Scenario:
     def event(self, verb: str, words: list[str], facts: dict[str, int]) -> Event:
         match verb:
             case "appended":
-                return Appended(int(words[0]))
+                return Appended(Offset(int(words[0])))
             case "flushed":
-                return Flushed(int(words[0]))
+                return Flushed(Offset(int(words[0])))
             case "stop":
                 return Stopping()
             case _:
@@ -96,15 +100,15 @@ class Scenario:
             voted = facts.get("stored_vote")
             election = Election(
                 epoch=facts["stored_epoch"],
-                leader_id=facts.get("stored_leader", NO_LEADER),
-                voted_for=None if voted is None else VoterKey(voted),
+                leader_id=BrokerId(facts.get("stored_leader", NO_LEADER)),
+                voted_for=None if voted is None else VoterKey(BrokerId(voted)),
             )
         return Started(
-            log_end_offset=facts["end"],
+            log_end_offset=Offset(facts["end"]),
             last_epoch=facts["last_epoch"],
             election=election,
             voters=self.voters,
-            voters_offset=facts["voters_at"],
+            voters_offset=Offset(facts["voters_at"]),
             kraft_version=facts["kraft_version"],
         )
 
@@ -141,20 +145,20 @@ def test_records_on_a_majority_of_voters_are_committed(reached: list[int], commi
 
 def test_a_voter_is_a_node_with_its_directory() -> None:
     voters = VoterSet.of([voter(1, directory_id=DIRECTORY)])
-    assert voters.is_only(VoterKey(1, DIRECTORY))
-    assert not voters.is_only(VoterKey(1, Uuid(b"e" * 16)))
+    assert voters.is_only(VoterKey(BrokerId(1), DIRECTORY))
+    assert not voters.is_only(VoterKey(BrokerId(1), Uuid(b"e" * 16)))
     # Settings name no directory.
-    assert VoterSet.of([voter(1)]).is_only(VoterKey(1, DIRECTORY))
+    assert VoterSet.of([voter(1)]).is_only(VoterKey(BrokerId(1), DIRECTORY))
 
     machine = QuorumMachine(voter(1, directory_id=Uuid(b"e" * 16)))
     with pytest.raises(VotersError, match="replaced or formatted again"):
         machine.step(
             Started(
-                log_end_offset=0,
+                log_end_offset=Offset(0),
                 last_epoch=0,
                 election=None,
                 voters=voters,
-                voters_offset=-1,
+                voters_offset=Offset(-1),
                 kraft_version=1,
             ),
             0,
@@ -174,7 +178,7 @@ def test_a_leader_counts_as_caught_up_with_itself() -> None:
     status = scenario.machine.status(77)
 
     assert (status.leader_id, status.leader_epoch, status.high_watermark) == (1, 1, -1)
-    assert [tuple(replica) for replica in status.voters] == [(VoterKey(1), 3, 77, 77)]
+    assert [tuple(replica) for replica in status.voters] == [(VoterKey(BrokerId(1)), 3, 77, 77)]
     assert status.observers == ()
 
 
@@ -182,11 +186,11 @@ def test_a_raised_version_records_the_directory_of_a_static_voter() -> None:
     machine = QuorumMachine(voter(1, port=2, directory_id=DIRECTORY))
     machine.step(
         Started(
-            log_end_offset=0,
+            log_end_offset=Offset(0),
             last_epoch=0,
             election=None,
             voters=VoterSet.of([voter(1)]),
-            voters_offset=-1,
+            voters_offset=Offset(-1),
             kraft_version=0,
         ),
         0,
@@ -196,6 +200,6 @@ def test_a_raised_version_records_the_directory_of_a_static_voter() -> None:
     assert VoterSet.decode(voters) == VoterSet.of([voter(1, port=2, directory_id=DIRECTORY)])
     # Nothing holds before it is in the log.
     assert (machine.kraft_version, machine.voters) == (0, VoterSet.of([voter(1)]))
-    assert machine.step(VersionRaised(1, 5), 0) == []
+    assert machine.step(VersionRaised(1, Offset(5)), 0) == []
     assert (machine.kraft_version, machine.voters_written_offset) == (1, 5)
     assert machine.voters == VoterSet.decode(voters)

@@ -9,8 +9,9 @@ from itertools import count
 
 from moldau.core.coordinator.effects import (
     Answer,
+    AnyAppend,
+    AnyEffect,
     Append,
-    Effect,
     Reply,
     Request,
     StartTimer,
@@ -29,7 +30,7 @@ from moldau.core.transactions.transaction_records import (
     decode_transaction_record,
     transaction_record,
 )
-from moldau.core.transactions.transaction_shard import TransactionShard
+from moldau.core.transactions.transaction_shard import TransactionShard, TransactionTurn
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.types import TopicPartition
@@ -53,7 +54,7 @@ class Bench:
     holds_commits: bool = False
     writes_markers: bool = True
     answers: dict[Ticket, Answer] = field(default_factory=dict)
-    waiting: list[Append] = field(default_factory=list)
+    waiting: list[AnyAppend] = field(default_factory=list)
     needed: list[MarkersNeeded] = field(default_factory=list)
     """All markers that were ever requested."""
     completed: list[str] = field(default_factory=list)
@@ -87,13 +88,13 @@ class Bench:
         """As another coordinator would have left it."""
         self.log.append(encode_record(transaction_record(transaction, self.version)))
 
-    def _in_turn(self, event: Callable[[Turn], None]) -> None:
-        turn = Turn(self.now_ms)
+    def _in_turn(self, event: Callable[[TransactionTurn], None]) -> None:
+        turn: TransactionTurn = Turn(self.now_ms)
         event(turn)
         for effect in turn.effects:
             self._perform(effect)
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: AnyEffect) -> None:
         match effect:
             case Reply(ticket, answer):
                 self.answers[ticket] = answer
@@ -106,12 +107,11 @@ class Bench:
             case Request(Completed(transactional_id)):
                 self.completed.append(transactional_id)
             case Request(what):
-                assert isinstance(what, MarkersNeeded)
                 self.needed.append(what)
                 if self.writes_markers:
                     self.markers_written(what.transactional_id)
 
-    def _append(self, append: Append) -> None:
+    def _append(self, append: AnyAppend) -> None:
         if self.refuses is not None:
             self._fail(append, as_coordinator_error(self.refuses))
             return
@@ -125,16 +125,19 @@ class Bench:
             append = self.waiting.pop(0)
             for reply in append.replies:
                 self._perform(reply)
-            self._in_turn(partial(self.shard.committed, append.sequel))
+            if append.sequel is not None:
+                self._in_turn(partial(self.shard.committed, append.sequel))
 
     def fail_all(self, code: ErrorCode) -> None:
         while self.waiting:
             self._fail(self.waiting.pop(0), as_coordinator_error(code))
 
-    def _fail(self, append: Append, code: ErrorCode) -> None:
+    def _fail(self, append: AnyAppend, code: ErrorCode) -> None:
         for reply in append.replies:
             self.answers[reply.ticket] = code
-        self._in_turn(lambda turn: self.shard.failed(append.sequel, code, turn))
+        sequel = append.sequel
+        if sequel is not None:
+            self._in_turn(lambda turn: self.shard.failed(sequel, code, turn))
 
     def advance(self, ms: int) -> None:
         """Timers fire in their order, each at its time."""
@@ -149,7 +152,7 @@ class Bench:
 
     # Producers
 
-    def begin(self, event: Callable[[Ticket, Turn], None]) -> Ticket:
+    def begin(self, event: Callable[[Ticket, TransactionTurn], None]) -> Ticket:
         ticket = Ticket(next(self._tickets))
         try:
             self._in_turn(lambda turn: event(ticket, turn))

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from moldau.core.coordinator.effects import Ticket
 from moldau.core.transactions.states import AT_REST, PREPARED
 from moldau.core.transactions.transaction import ProducerIdAndEpoch
+from moldau.core.transactions.transaction_shard import Sequel
 from moldau.protocol.error_codes import ErrorCode
 from moldau.types import TopicPartition
 
@@ -112,8 +113,7 @@ class Transactions(RuleBasedStateMachine):
     def _is_completing(self, name: str) -> bool:
         """The shell reports markers once."""
         return ("complete", name) in self.bench.timers or any(
-            getattr(append.sequel, "after", None) is not None
-            and append.sequel.after.transactional_id == name  # type: ignore[attr-defined]
+            isinstance(append.sequel, Sequel) and append.sequel.after.transactional_id == name
             for append in self.bench.waiting
         )
 

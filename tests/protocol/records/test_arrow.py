@@ -39,7 +39,8 @@ from moldau.protocol.records.control_records import (
     MarkerOrigin,
     end_transaction_marker,
 )
-from moldau.protocol.records.record_loops import ScannedBatch, scan_batches
+from moldau.protocol.records.record_loops import scan_batches
+from moldau.protocol.records.scanned_batch import ScannedBatch
 
 pa = pytest.importorskip("pyarrow")
 READ = ArrowRead(topic="orders", partition=3)

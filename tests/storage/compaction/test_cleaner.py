@@ -22,7 +22,7 @@ from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.testing.simulated_disk import SimulatedDisk
-from moldau.types import TopicPartition
+from moldau.types import Offset, TopicPartition
 
 
 def dirty_log(**settings: object) -> CompactedLog:
@@ -58,9 +58,9 @@ def test_a_log_that_was_never_cleaned_is_dirty_from_its_start_to_the_active_segm
 
 def test_the_high_watermark_and_the_last_stable_offset_bound_the_cleaning() -> None:
     log = dirty_log()
-    log.log.update_high_watermark(1)
+    log.log.update_high_watermark(Offset(1))
     assert assess(log.log, None, NOW_MS).first_uncleanable_offset == 1
-    log.log.update_high_watermark(0)
+    log.log.update_high_watermark(Offset(0))
     assert assess(log.log, None, NOW_MS).cleanable_bytes == 0
 
 
@@ -100,7 +100,7 @@ def test_a_checkpoint_outside_of_the_log_is_replaced(checkpoint: int) -> None:
 
 def test_a_checkpoint_before_the_log_start_moves_up() -> None:
     log = dirty_log()
-    log.log.advance_log_start(1)
+    log.log.advance_log_start(Offset(1))
     cleanable = assess(log.log, 0, NOW_MS)
     assert (cleanable.first_dirty_offset, cleanable.checkpoint_was_wrong) == (1, True)
 
@@ -257,7 +257,7 @@ def test_a_group_whose_segments_retention_removed_is_dropped() -> None:
     assert compaction is not None
     group = compaction.step()
     assert group is not None
-    log.log.advance_log_start(1)
+    log.log.advance_log_start(Offset(1))
     log.log.retire([log.log.segments[0]], NOW_MS)
     with pytest.raises(CompactionAbortedError):
         run_here(log.cleaner.applying(compaction, group, NOW_MS))

@@ -14,6 +14,7 @@ from moldau.protocol.records.checksum import crc32c
 from moldau.protocol.records.compression import Compression
 from moldau.storage.compaction.run import DamagedSourceError
 from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.types import LeaderEpoch, Offset
 
 TOMBSTONE = None
 
@@ -84,7 +85,7 @@ def test_lengths_below_null_are_nulls_and_stop_no_compaction() -> None:
         assert batch[position] == 1
         batch[position] = 9
         struct.pack_into(">I", batch, CRC_OFFSET, crc32c(bytes(batch[ATTRIBUTES_OFFSET:])))
-        assert log.log.append_as_follower(batch, 0, NOW_MS)
+        assert log.log.append_as_follower(batch, LeaderEpoch(0), NOW_MS)
     log.log.raise_high_watermark(log.log.log_end_offset)
     log.roll()
     log.clean()
@@ -388,7 +389,7 @@ def test_the_indexes_of_a_cleaned_segment_find_every_record() -> None:
     segment = log.log.segments[0]
     assert segment.offset_index.entry_count > 10
     for record in log.records():
-        span = segment.locate(record.offset)
+        span = segment.locate(Offset(record.offset))
         assert span is not None
         assert span.base_offset <= record.offset <= span.last_offset
     assert segment.max_timestamp == (NOW_MS + 49, 49)

@@ -13,6 +13,7 @@ from moldau.protocol.errors import KafkaError
 from moldau.storage.compaction.run import CompactionAbortedError
 from moldau.storage.log.recovery import Checkpointed
 from moldau.testing.simulated_disk import SimulatedCrash, SimulatedDisk
+from moldau.types import Offset
 
 CONFIG = compacting(internal_segment_bytes=1300, delete_retention_ms=1000)
 CLEANER = CleanerConfig(io_buffer_bytes=200)
@@ -37,7 +38,7 @@ def written_disk() -> tuple[SimulatedDisk, int]:
 
 
 WRITTEN, END = written_disk()
-CHECKPOINTED = Checkpointed(recovery_point=END, high_watermark=END)
+CHECKPOINTED = Checkpointed(recovery_point=END, high_watermark=Offset(END))
 
 
 def opened(disk: SimulatedDisk) -> CompactedLog:

@@ -11,6 +11,7 @@ from moldau.storage.compaction.run import DamagedSourceError
 from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.storage.log.read import Isolation
 from moldau.testing.simulated_disk import SimulatedDisk
+from moldau.types import Offset
 
 
 def pairs(**table: str) -> list[Pair]:
@@ -61,7 +62,7 @@ def test_a_damaged_segment_stays_and_the_others_are_compacted(tmp_path: Path) ->
     while offset < log.log.log_end_offset:
         if offset == lost.first_offset:
             offset = lost.next_offset
-        result = log.log.read(offset, 1 << 20, isolation=Isolation.COMMITTED)
+        result = log.log.read(Offset(offset), 1 << 20, isolation=Isolation.COMMITTED)
         aborted = [(each.producer_id, each.first_offset) for each in result.aborted or ()]
         for batch in committed_batches(iterate_batches(result.records), aborted):
             found |= {record.key or b"": record.value for record in batch.records()}
@@ -88,7 +89,7 @@ def test_a_damaged_abort_marker_makes_no_later_transaction_an_aborted_one(tmp_pa
     with pytest.raises(DamagedSourceError):
         log.clean()
     log.clean()
-    kept = log.log.read(2, 1 << 20).records
+    kept = log.log.read(Offset(2), 1 << 20).records
     records = [r for b in iterate_batches(kept) if not b.is_control for r in b.records()]
     assert records[0].value == b"2"
 

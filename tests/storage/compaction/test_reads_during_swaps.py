@@ -15,6 +15,7 @@ from moldau.storage.disk.filesystem import read_whole
 from moldau.storage.disk.read_buffers import ReadBuffers
 from moldau.storage.log.read import ReadResult
 from moldau.testing.simulated_disk import SimulatedDisk, SimulatedFile
+from moldau.types import Offset
 
 if TYPE_CHECKING:
     from moldau.storage.disk.disk_steps import Steps
@@ -62,7 +63,7 @@ class Swapping:
         self.disk.is_cold = lambda path: ".log" in path.name
 
     def read(self, offset: int) -> ReadResult:
-        return self.log.take(self.log.find(offset, MAX_BYTES, self.reads), self.reads)
+        return self.log.take(self.log.find(Offset(offset), MAX_BYTES, self.reads), self.reads)
 
     def request(self, offset: int) -> NotCachedError:
         with pytest.raises(NotCachedError) as asked:

@@ -19,7 +19,7 @@ from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.inspection import InspectionOptions, inspect_path
 from moldau.storage.inspection.items import Problem, PropertyFound
 from moldau.storage.log.log import LogOptions
-from moldau.types import Offset, TopicPartition
+from moldau.types import LeaderEpoch, Offset, TopicPartition
 
 NAME = TopicPartition("t", 0)
 # Compacted: gaps are legal there, so only the manifest can show a loss.
@@ -49,7 +49,7 @@ def stopped(tmp_path: Path) -> Path:
     logs = start(tmp_path)
     log = logs.create(NAME, None, now_ms=0)
     for number in range(60):
-        log.append_as_leader(records_batch([b"%03d" % number * 30]), 0, 5)
+        log.append_as_leader(records_batch([b"%03d" % number * 30]), LeaderEpoch(0), 5)
     log.raise_high_watermark(log.log_end_offset)
     assert len(log.segments) > 3
     logs.stop()

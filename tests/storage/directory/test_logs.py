@@ -29,7 +29,7 @@ from moldau.storage.disk.failures import DirectoryOfflineError
 from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
 from moldau.storage.log.log import Log, LogOptions
 from moldau.testing.simulated_disk import SimulatedDisk
-from moldau.types import TopicPartition, Uuid
+from moldau.types import LeaderEpoch, Offset, TopicPartition, Uuid
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
 TOPIC_ID = Uuid(b"topic-id-16bytes")
@@ -57,7 +57,7 @@ def kill(logs: Logs) -> None:
 
 def fill(log: Log, count: int = 30) -> None:
     for number in range(count):
-        log.append_as_leader(records_batch([b"%03d" % number * 30]), 0, 5_000)
+        log.append_as_leader(records_batch([b"%03d" % number * 30]), LeaderEpoch(0), 5_000)
     log.raise_high_watermark(log.log_end_offset)
 
 
@@ -247,7 +247,7 @@ def test_one_damaged_log_does_not_stop_the_others(tmp_path: Path, logs: Logs) ->
         assert damage is not None
         assert (damage.first_offset, damage.promised_end) == (0, 30)
         with pytest.raises(KafkaError) as raised:
-            again.by_partition[A].read(0, 100)
+            again.by_partition[A].read(Offset(0), 100)
         assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert len(values_of(again.by_partition[B])) == 30
         # Neither a checkpoint nor a clean stop hides the damage.

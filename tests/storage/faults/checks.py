@@ -13,7 +13,15 @@ from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import CONTROL_FLAG, Record, RecordBatch, iterate_batches
 from moldau.protocol.records.control_records import committed_batches, marker_of
-from moldau.protocol.records.record_loops import ScannedBatch, scan_batches
+from moldau.protocol.records.record_loops import scan_batches
+from moldau.protocol.records.scanned_batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    POSITION,
+    PRODUCER_ID,
+    SIZE,
+    ScannedBatch,
+)
 from moldau.storage.log.log import Log
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.entry import ProducerEntry
@@ -22,7 +30,7 @@ from moldau.storage.producers.state import AppendOrigin, ProducerStateTable
 from moldau.storage.segment.segment import Segment
 from moldau.storage.segment.transaction_index import AbortedTransaction
 from moldau.testing.simulated_disk import SimulatedDisk
-from moldau.types import Offset, ProducerId
+from moldau.types import LeaderEpoch, Offset, ProducerId
 
 READ_BYTES = 1 << 20
 
@@ -41,7 +49,7 @@ def held_batches(log: Log) -> list[Stored]:
             headers, end, problem = scan_batches(content, start, stop, True)
             assert problem is None, (segment, problem)
             assert end == stop
-            found += [stored(content[h[0] : h[0] + h[1]]) for h in headers]
+            found += [stored(content[h[POSITION] : h[POSITION] + h[SIZE]]) for h in headers]
     for earlier, later in pairwise(found):
         assert earlier.last_offset < later.base_offset
     return found
@@ -131,12 +139,12 @@ class Scratch:
             self._replay(headers[0], kept)
 
     def _replay(self, header: ScannedBatch, kept: Stored) -> None:
-        if header[7] < 0:
+        if header[PRODUCER_ID] < 0:
             return
         append = self.table.begin_append(AppendOrigin.REPLICATION)
-        if header[6] & CONTROL_FLAG:
+        if header[ATTRIBUTES] & CONTROL_FLAG:
             batch = RecordBatch(kept.content)
-            marker = end_marker(batch, header[2]) if batch.record_count else None
+            marker = end_marker(batch, header[BASE_OFFSET]) if batch.record_count else None
             if marker is not None:
                 append.add_marker(marker)
         else:
@@ -265,9 +273,9 @@ def check_reads(log: Log, found: Sequence[Stored]) -> None:
     visible = [b for b in found if b.last_offset >= log.log_start_offset]
     for place, kept in enumerate(visible):
         for offset in {max(kept.base_offset, log.log_start_offset), kept.last_offset}:
-            result = log.read(offset, 1, isolation=Isolation.LOG_END)
+            result = log.read(Offset(offset), 1, isolation=Isolation.LOG_END)
             assert bytes(result.records) == kept.content
-        many = log.read(kept.last_offset, READ_BYTES, isolation=Isolation.LOG_END)
+        many = log.read(Offset(kept.last_offset), READ_BYTES, isolation=Isolation.LOG_END)
         contents = b"".join(b.content for b in visible[place:])
         assert many.records
         assert contents.startswith(bytes(many.records))
@@ -359,13 +367,15 @@ def check_accepts_appends(node: Node, now_ms: int, found: Sequence[Stored]) -> N
             continue
         retry = bytearray(kept.content)
         retry[:8] = bytes(8)
-        answer = log.append_as_leader(retry, 1_000, now_ms)
+        answer = log.append_as_leader(retry, LeaderEpoch(1_000), now_ms)
         assert answer.is_duplicate
         assert (answer.first_offset, answer.last_offset) == kept[:2]
         break
     end = log.log_end_offset
     batch_bytes = build_batch([Record(0, now_ms, b"key", b"after the crash")], BatchOptions())
-    assert log.append_as_leader(bytearray(batch_bytes), 1_000, now_ms).first_offset == end
+    assert (
+        log.append_as_leader(bytearray(batch_bytes), LeaderEpoch(1_000), now_ms).first_offset == end
+    )
     node.flush()
     node.commit()
     result = log.read(end, READ_BYTES, isolation=Isolation.LOG_END)

@@ -26,6 +26,7 @@ from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.storage.log.retention import delete_old_segments
 from moldau.storage.producers.state import AppendOrigin
+from moldau.types import LeaderEpoch
 
 IDEMPOTENT, TRANSACTIONAL = 100, 200
 # Compaction has work to do and must drop nothing: all keys are different.
@@ -72,7 +73,7 @@ class Writer:
         )
         records = [record_of(producer_id, first + n, n) for n in range(count)]
         batch = bytearray(build_batch(records, options))
-        result = self.node.log.append_as_leader(batch, 0, self.now_ms)
+        result = self.node.log.append_as_leader(batch, LeaderEpoch(0), self.now_ms)
         line = f"ack {producer_id} {first} {count} {result.first_offset}"
         self.waiting.append((result.last_offset + 1, line))
 
@@ -90,7 +91,7 @@ class Writer:
             self.now_ms,
         )
         self.node.log.append_as_leader(
-            bytearray(marker), 0, self.now_ms, origin=AppendOrigin.COORDINATOR,
+            bytearray(marker), LeaderEpoch(0), self.now_ms, origin=AppendOrigin.COORDINATOR,
             transaction_version=0,
         )  # fmt: skip
         tell(f"ended {TRANSACTIONAL} {kind.name.lower()}")

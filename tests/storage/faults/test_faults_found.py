@@ -16,7 +16,7 @@ from moldau.storage.directory.checkpoints import LOG_START_FILE
 from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.log.read import Isolation
 from moldau.testing.simulated_disk import SimulatedCrash, SimulatedDisk
-from moldau.types import Offset
+from moldau.types import LeaderEpoch, Offset
 
 SETUP = Setup("group", small_log())
 LATER_MS = START_MS + 1_000_000
@@ -44,7 +44,7 @@ def test_a_flipped_bit_after_a_clean_stop_is_never_served() -> None:
     disk.plant(path, flipped(disk.files()[str(path)], 70))
     node = Node(disk, SETUP, LATER_MS)
     with pytest.raises(KafkaError) as raised:
-        node.log.read(0, 1_000)
+        node.log.read(Offset(0), 1_000)
     assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
     ((_, damaged),) = node.log.damaged
     assert damaged.first_offset == 0
@@ -142,7 +142,7 @@ def test_a_full_disk_right_after_a_roll_leaves_no_segment_ahead_of_the_end() -> 
         try:
             # Too small for any batch: the next one takes a new segment.
             log.config = small_log(cleanup_policy=("compact",), internal_segment_bytes=1)
-            log.append_as_follower(bytes(batch), 0, LATER_MS)
+            log.append_as_follower(bytes(batch), LeaderEpoch(0), LATER_MS)
         except KafkaError:
             refused += 1
             assert log.log_end_offset == end

@@ -17,6 +17,7 @@ from storage.faults.small_node import START_MS, Node
 
 from moldau.protocol.records.batches import RecordBatch
 from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.types import LeaderEpoch
 
 TESTS = Path(__file__).parents[2]
 
@@ -116,7 +117,7 @@ def check_retry(node: Node, now_ms: int) -> None:
         if kept.last_offset == last.last_offset:
             retry = bytearray(kept.content)
             retry[:8] = bytes(8)
-            answer = node.log.append_as_leader(retry, 0, now_ms)
+            answer = node.log.append_as_leader(retry, LeaderEpoch(0), now_ms)
             assert answer.is_duplicate
             assert answer.last_offset == last.last_offset
 

@@ -25,6 +25,7 @@ from moldau.storage.disk.failures import DirectoryOfflineError
 from moldau.storage.log.log import Log
 from moldau.storage.log.read import Isolation
 from moldau.testing.simulated_disk import SimulatedDisk
+from moldau.types import LeaderEpoch
 
 SETUP = Setup("group", small_log(internal_segment_bytes=1_200))
 PARTITION = f"{ROOT}/t-0"
@@ -147,7 +148,7 @@ def check_serves_the_rest(node: Node, start: Start, damage: Damage) -> None:
     end = log.log_end_offset
     assert end >= start.flushed
     batch = build_batch([Record(0, start.now_ms, None, b"more")], BatchOptions(base_offset=0))
-    appended = log.append_as_leader(batch, log.epochs.latest_epoch or 0, start.now_ms)
+    appended = log.append_as_leader(batch, LeaderEpoch(log.epochs.latest_epoch or 0), start.now_ms)
     assert appended.first_offset == end
 
 

@@ -24,6 +24,7 @@ from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.disk.filesystem import FileSystem, read_whole
 from moldau.storage.log.retention import delete_old_segments
 from moldau.storage.producers.state import AppendOrigin
+from moldau.types import LeaderEpoch
 
 STEP_MS = 1_000
 CODECS = (
@@ -168,7 +169,11 @@ class Workload:
         step.in_flight = (stored(bytes(expected)),)
         version = 0 if origin is AppendOrigin.COORDINATOR else -1
         result = self.node.log.append_as_leader(
-            bytearray(content), epoch, self.now_ms, origin=origin, transaction_version=version
+            bytearray(content),
+            LeaderEpoch(epoch),
+            self.now_ms,
+            origin=origin,
+            transaction_version=version,
         )
         assert not result.is_duplicate
         assert result.first_offset == end
@@ -212,7 +217,9 @@ class Workload:
             first = records[-1].offset + 1 + self.rng.randrange(gap_max)
         step.in_flight = tuple(map(stored, contents))
         joined = b"".join(contents)
-        assert self.node.log.append_as_follower(joined, self.state.leader_epoch, self.now_ms)
+        assert self.node.log.append_as_follower(
+            joined, LeaderEpoch(self.state.leader_epoch), self.now_ms
+        )
         self.appended(step.in_flight)
 
     # All other operations

@@ -22,6 +22,7 @@ from moldau.storage.log.names import DAMAGE_FILE_NAME
 from moldau.storage.log.read import Isolation, ReadResult
 from moldau.storage.log.recovery import Checkpointed
 from moldau.testing.simulated_disk import SimulatedDisk
+from moldau.types import Offset
 
 if TYPE_CHECKING:
     from moldau.storage.disk.failures import DamageFound
@@ -31,13 +32,13 @@ VALUE = b"v" * 100
 OFFSET_BITS = 64
 ONE_BATCH, WHOLE_SEGMENT = 1, 1 << 20
 ATTEMPTS_MAX = 20
-ALL_FLUSHED = Checkpointed(recovery_point=COUNT, high_watermark=COUNT)
+ALL_FLUSHED = Checkpointed(recovery_point=COUNT, high_watermark=Offset(COUNT))
 
 Read = Callable[[Log, int, int], ReadResult]
 
 
 def read_waiting(log: Log, offset: int, max_bytes: int) -> ReadResult:
-    return log.read(offset, max_bytes, isolation=Isolation.LOG_END)
+    return log.read(Offset(offset), max_bytes, isolation=Isolation.LOG_END)
 
 
 def read_cold(log: Log, offset: int, max_bytes: int) -> ReadResult:
@@ -46,7 +47,7 @@ def read_cold(log: Log, offset: int, max_bytes: int) -> ReadResult:
     reads.next_log(max_bytes)
     for _ in range(ATTEMPTS_MAX):
         try:
-            found = log.find(offset, max_bytes, reads, isolation=Isolation.LOG_END)
+            found = log.find(Offset(offset), max_bytes, reads, isolation=Isolation.LOG_END)
             return log.take(found, reads)
         except NotCachedError as cold:
             log.adopt(cold.load())
@@ -138,7 +139,7 @@ def test_a_recovery_cuts_no_promised_records(place: int, which: int) -> None:
     log.one.flush_policy = "group"
     for bit in range(OFFSET_BITS):
         lost = log.flip(which, bit)
-        opened = log.open(Checkpointed(high_watermark=COUNT), is_clean=False)
+        opened = log.open(Checkpointed(high_watermark=Offset(COUNT)), is_clean=False)
         assert opened.log_end_offset == COUNT, bit
         assert served(opened, read_waiting, ONE_BATCH) == [n for n in range(COUNT) if n != lost]
         assert [(each.first_offset, each.next_offset) for each in log.reports] == [(lost, lost + 1)]
@@ -170,6 +171,6 @@ def test_a_batch_inside_one_with_a_flipped_offset_is_not_served() -> None:
     opened = one.reopen(is_clean=False, recovery_point=3)
     assert [(each.first_offset, each.next_offset) for _, each in opened.damaged] == [(1, 2)]
     (last,) = next(
-        iterate_batches(opened.read(2, 1, isolation=Isolation.LOG_END).records)
+        iterate_batches(opened.read(Offset(2), 1, isolation=Isolation.LOG_END).records)
     ).records()
     assert last.value == b"last"

@@ -15,6 +15,7 @@ from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.disk.failures import DirectoryOfflineError
 from moldau.storage.log.flushing import GroupFlusher
 from moldau.testing.simulated_disk import SimulatedDisk
+from moldau.types import Offset
 
 
 def make(policy: str, config: LogConfig = SMALL_SEGMENTS) -> tuple[SimulatedDisk, OneLog]:
@@ -104,7 +105,7 @@ def test_a_truncation_during_a_round_is_not_counted_as_flushed() -> None:
     assert one.flusher is not None
     one.fill(10)
     tickets = one.flusher.begin()
-    one.log.truncate_to(4, 0)
+    one.log.truncate_to(Offset(4), 0)
     one.fill(10)
     for ticket in tickets:
         ticket.run()
@@ -118,7 +119,7 @@ def test_files_stay_open_while_a_round_syncs_them() -> None:
     one.fill(60)
     one.commit_all()
     tickets = one.flusher.begin()
-    run_here(one.log.starting_over(0, 0, 0))
+    run_here(one.log.starting_over(Offset(0), Offset(0), 0))
     assert one.log.remove_deleted(10**9) == 0
     one.log.abandon()
     for ticket in tickets:

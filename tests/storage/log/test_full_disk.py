@@ -19,7 +19,7 @@ from moldau.storage.disk.failures import DiskFullError
 from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
 from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.retention import delete_old_segments
-from moldau.types import Buffer, TopicPartition, Uuid
+from moldau.types import Buffer, LeaderEpoch, TopicPartition, Uuid
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 CONFIG = LogConfig(internal_segment_bytes=4_096, index_interval_bytes=0, retention_ms=10)
@@ -77,7 +77,7 @@ def start(path: Path, disk: FullDisk) -> Logs:
 
 
 def append(log: Log, epoch: int = 0) -> None:
-    log.append_as_leader(records_batch([b"v" * 100]), epoch, 5_000)
+    log.append_as_leader(records_batch([b"v" * 100]), LeaderEpoch(epoch), 5_000)
 
 
 @pytest.fixture

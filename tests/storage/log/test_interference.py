@@ -24,7 +24,7 @@ from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.log.damage import scrub
 from moldau.storage.log.flushing import GroupFlusher
 from moldau.storage.log.log import Log, LogOptions
-from moldau.types import TopicPartition, Uuid
+from moldau.types import LeaderEpoch, Offset, TopicPartition, Uuid
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 UNIQUE = Uuid(b"u" * 16)
@@ -47,7 +47,7 @@ def start(path: Path, flusher: GroupFlusher | None = None) -> Logs:
 
 def fill(log: Log, count: int = 60) -> None:
     for _ in range(count):
-        log.append_as_leader(records_batch([b"v" * 100]), 0, 5_000)
+        log.append_as_leader(records_batch([b"v" * 100]), LeaderEpoch(0), 5_000)
     log.raise_high_watermark(log.log_end_offset)
 
 
@@ -58,7 +58,7 @@ def damage_and_meet_it(log: Log) -> None:
     content[16] = 9
     path.write_bytes(content)
     with pytest.raises(KafkaError):
-        log.read(0, 1 << 20)
+        log.read(Offset(0), 1 << 20)
     assert log.damaged
 
 
@@ -105,7 +105,7 @@ def test_a_log_may_be_truncated_while_it_is_flushed(tmp_path: Path) -> None:
     log = logs.create(A, None, now_ms=0)
     fill(log)
     ticket = log.begin_flush(everything=True)
-    log.truncate_to(1, 0)
+    log.truncate_to(Offset(1), 0)
     log.remove_deleted(10**9)
     ticket.run()
     log.finish_flush(ticket)
@@ -117,7 +117,7 @@ def test_segments_cut_before_a_move_are_removed_in_time(tmp_path: Path) -> None:
     logs = start(tmp_path)
     future = logs.create_future(A, None, UNIQUE, now_ms=0)
     fill(future)
-    future.truncate_to(2, 0)
+    future.truncate_to(Offset(2), 0)
     moved = run_here(logs.promoting_future(A))
     assert list(moved.path.glob("*.deleted"))
     run_here(logs.removing_deleted(10**9))
@@ -133,10 +133,10 @@ def test_a_reader_of_a_deleted_log_is_refused_and_harms_no_other_log(tmp_path: P
     logs.delete(A, UNIQUE, now_ms=0)
     run_here(logs.removing_deleted(10**9))
     for use in (
-        lambda: log.read(0, 100),
+        lambda: log.read(Offset(0), 100),
         lambda: next(steps),
-        lambda: log.append_as_leader(records_batch([b"v"]), 0, 0),
-        lambda: log.truncate_to(0, 0),
+        lambda: log.append_as_leader(records_batch([b"v"]), LeaderEpoch(0), 0),
+        lambda: log.truncate_to(Offset(0), 0),
     ):
         with pytest.raises(KafkaError) as raised:
             use()
@@ -150,7 +150,7 @@ def test_a_scrub_does_not_take_a_truncation_for_damage(tmp_path: Path) -> None:
         one.append(b"%d" % number * 400_000)
     steps = scrub(one.log)
     next(steps)
-    one.log.truncate_to(3, 0)
+    one.log.truncate_to(Offset(3), 0)
     for number in range(20):
         one.append(b"%d" % number * 300_001)
     list(steps)
@@ -223,7 +223,7 @@ def test_a_broken_index_never_takes_a_log_offline(tmp_path: Path, kind: str, use
         path.write_bytes(path.read_bytes() + b"abc")
     log = one.reopen(is_clean=True, recovery_point=100, high_watermark=100)
     if use == "truncate":
-        log.truncate_to(50, 0)
+        log.truncate_to(Offset(50), 0)
     elif use == "append":
         one.fill(50)
     elif use == "flush":
@@ -240,7 +240,7 @@ def test_batches_too_far_apart_for_one_segment_get_several(tmp_path: Path) -> No
     offsets = [0, 2**31 - 1, 2**31, 2**32, 2**33]
     one = OneLog(tmp_path, LogConfig(cleanup_policy=("compact",), index_interval_bytes=0))
     batches = [records_batch([b"v" * 100], BatchOptions(base_offset=base)) for base in offsets]
-    one.log.append_as_follower(b"".join(batches), 0, 0)
+    one.log.append_as_follower(b"".join(batches), LeaderEpoch(0), 0)
     assert one.log.segments.base_offsets == [0, 2**31, 2**31 + 1, 2**33]
     log = one.reopen(is_clean=False)
     assert log.log_end_offset == 2**33 + 1

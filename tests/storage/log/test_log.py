@@ -32,25 +32,25 @@ def one(tmp_path: Path) -> OneLog:
 
 
 def test_a_leaders_high_watermark_never_falls(one: OneLog) -> None:
-    assert one.log.raise_high_watermark(50)
-    assert not one.log.raise_high_watermark(40)
+    assert one.log.raise_high_watermark(Offset(50))
+    assert not one.log.raise_high_watermark(Offset(40))
     assert one.log.high_watermark == 50
 
 
 def test_a_followers_high_watermark_stays_within_its_log(one: OneLog) -> None:
-    assert one.log.update_high_watermark(1_000) == 100
-    assert one.log.update_high_watermark(20) == 20
-    one.log.advance_log_start(10)
-    assert one.log.update_high_watermark(3) == 10
+    assert one.log.update_high_watermark(Offset(1_000)) == 100
+    assert one.log.update_high_watermark(Offset(20)) == 20
+    one.log.advance_log_start(Offset(10))
+    assert one.log.update_high_watermark(Offset(3)) == 10
 
 
 def test_the_start_moves_up_to_the_high_watermark_and_never_moves_back(one: OneLog) -> None:
-    one.log.raise_high_watermark(50)
+    one.log.raise_high_watermark(Offset(50))
     with pytest.raises(KafkaError) as raised:
-        one.log.advance_log_start(51)
+        one.log.advance_log_start(Offset(51))
     assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert one.log.advance_log_start(50)
-    assert not one.log.advance_log_start(20)
+    assert one.log.advance_log_start(Offset(50))
+    assert not one.log.advance_log_start(Offset(20))
     assert one.log.log_start_offset == 50
     assert read_all(one.log)[0].offset == 50
 
@@ -68,7 +68,7 @@ def test_an_epoch_is_known_before_its_first_record(one: OneLog) -> None:
 
 def test_an_epoch_without_records_is_forgotten_by_truncation(one: OneLog) -> None:
     one.log.start_leader_epoch(5)
-    assert not one.log.truncate_to(100, 0)
+    assert not one.log.truncate_to(Offset(100), 0)
     assert one.log.epochs.entries == [(0, 0)]
 
 
@@ -81,7 +81,7 @@ def test_truncation_leaves_exactly_the_earlier_records(tmp_path: Path) -> None:
         one.fill(100)
         one.commit_all()
         kept = values_of(one.log)[:offset]
-        assert one.log.truncate_to(offset, 0)
+        assert one.log.truncate_to(Offset(offset), 0)
         assert values_of(one.log) == kept
         assert one.log.log_end_offset == offset
         assert one.log.high_watermark == offset
@@ -96,7 +96,7 @@ def test_truncation_inside_a_batch_drops_the_whole_batch(tmp_path: Path) -> None
     one = OneLog(tmp_path)
     one.append(b"a", b"b", b"c")
     one.append(b"d", b"e", b"f")
-    one.log.truncate_to(4, 0)
+    one.log.truncate_to(Offset(4), 0)
     assert values_of(one.log) == [b"a", b"b", b"c"]
     assert one.log.log_end_offset == 3
     before = state_of(one.log)
@@ -126,16 +126,16 @@ def test_truncation_forgets_epochs_producers_and_aborts(tmp_path: Path) -> None:
 
 def test_truncation_before_the_first_segment_starts_over(one: OneLog) -> None:
     one.commit_all()
-    one.log.advance_log_start(60)
+    one.log.advance_log_start(Offset(60))
     delete_old_segments(one.log, 0)
-    one.log.truncate_to(10, 0)
+    one.log.truncate_to(Offset(10), 0)
     assert (one.log.log_start_offset, one.log.log_end_offset) == (10, 10)
     assert one.append(b"x") == 10
 
 
 def test_full_truncation_restarts_at_any_offset(one: OneLog) -> None:
     one.commit_all()
-    run_here(one.log.starting_over(500, 500, 0))
+    run_here(one.log.starting_over(Offset(500), Offset(500), 0))
     log = one.log
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (500, 500, 500)
     assert log.epochs.entries == []
@@ -157,7 +157,7 @@ def test_a_log_that_was_cut_and_extended_reads_like_a_list(
             value = b"%d/%d" % (round_number, number) * 20
             one.append(value, epoch=round_number)
             model.append(value)
-        one.log.truncate_to(max(len(model) - cut, 0), 0)
+        one.log.truncate_to(Offset(max(len(model) - cut, 0)), 0)
         del model[max(len(model) - cut, 0) :]
         assert values_of(one.log) == model
     one.reopen(is_clean=False)

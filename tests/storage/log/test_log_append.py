@@ -26,6 +26,7 @@ from moldau.storage.log.append import UnexpectedOffsetError
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.state import AppendOrigin
 from moldau.testing.simulated_disk import SimulatedDisk
+from moldau.types import LeaderEpoch, Offset
 
 
 def idempotent(sequence: int, *values: bytes, epoch: int = 0) -> bytes:
@@ -48,7 +49,9 @@ def test_a_leader_assigns_offsets_and_its_epoch(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
     assert one.append(b"a", b"b") == 0
     assert one.append(b"c", epoch=4) == 2
-    batches = [RecordBatch(one.log.read(o, 0, isolation=Isolation.LOG_END).records) for o in (0, 2)]
+    batches = [
+        RecordBatch(one.log.read(Offset(o), 0, isolation=Isolation.LOG_END).records) for o in (0, 2)
+    ]
     assert [(b.base_offset, b.last_offset, b.partition_leader_epoch) for b in batches] == [
         (0, 1, 0),
         (2, 2, 4),
@@ -63,8 +66,8 @@ def test_the_callers_bytes_are_patched_only_if_writable(tmp_path: Path) -> None:
     one.append(b"first")
     fixed = records_batch([b"second"])
     writable = bytearray(records_batch([b"third"]))
-    one.log.append_as_leader(fixed, 0, 5_000)
-    one.log.append_as_leader(memoryview(writable), 0, 5_000)
+    one.log.append_as_leader(fixed, LeaderEpoch(0), 5_000)
+    one.log.append_as_leader(memoryview(writable), LeaderEpoch(0), 5_000)
     assert fixed == records_batch([b"second"])
     assert RecordBatch(writable).base_offset == 2
     assert values_of(one.log) == [b"first", b"second", b"third"]
@@ -72,9 +75,9 @@ def test_the_callers_bytes_are_patched_only_if_writable(tmp_path: Path) -> None:
 
 def test_append_time_replaces_the_producers_time(tmp_path: Path) -> None:
     one = OneLog(tmp_path, LogConfig(message_timestamp_type="LogAppendTime"))
-    result = one.log.append_as_leader(records_batch([b"a", b"b"]), 0, 77_000)
+    result = one.log.append_as_leader(records_batch([b"a", b"b"]), LeaderEpoch(0), 77_000)
     assert result.append_time_ms == 77_000
-    batch = RecordBatch(one.log.read(0, 0, isolation=Isolation.LOG_END).records)
+    batch = RecordBatch(one.log.read(Offset(0), 0, isolation=Isolation.LOG_END).records)
     assert batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert batch.crc_is_valid()
     assert [record.timestamp for record in read_all(one.log)] == [77_000, 77_000]
@@ -82,7 +85,9 @@ def test_append_time_replaces_the_producers_time(tmp_path: Path) -> None:
 
 def test_create_time_keeps_the_producers_time(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
-    result = one.log.append_as_leader(records_batch([b"a"], timestamp_ms=123), 0, 77_000)
+    result = one.log.append_as_leader(
+        records_batch([b"a"], timestamp_ms=123), LeaderEpoch(0), 77_000
+    )
     assert result.append_time_ms == -1
     assert read_all(one.log)[0].timestamp == 123
 
@@ -94,9 +99,9 @@ def test_batches_are_stored_in_the_topics_codec(
 ) -> None:
     one = OneLog(tmp_path, LogConfig(compression_type=target))
     one.log.append_as_leader(
-        records_batch([b"a" * 200], BatchOptions(compression=source)), 0, 5_000
+        records_batch([b"a" * 200], BatchOptions(compression=source)), LeaderEpoch(0), 5_000
     )
-    batch = RecordBatch(one.log.read(0, 0, isolation=Isolation.LOG_END).records)
+    batch = RecordBatch(one.log.read(Offset(0), 0, isolation=Isolation.LOG_END).records)
     assert batch.compression.name.lower() == target.replace("uncompressed", "none")
     assert batch.crc_is_valid()
     assert values_of(one.log) == [b"a" * 200]
@@ -132,12 +137,12 @@ def test_a_batch_larger_than_any_segment_is_refused(tmp_path: Path) -> None:
 def test_a_retry_is_answered_with_the_first_offset_and_written_once(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
     for sequence in range(0, 10, 2):
-        one.log.append_as_leader(idempotent(sequence, b"a", b"b"), 0, 5_000)
-    again = one.log.append_as_leader(idempotent(2, b"a", b"b"), 0, 5_000)
+        one.log.append_as_leader(idempotent(sequence, b"a", b"b"), LeaderEpoch(0), 5_000)
+    again = one.log.append_as_leader(idempotent(2, b"a", b"b"), LeaderEpoch(0), 5_000)
     assert (again.first_offset, again.last_offset, again.is_duplicate) == (2, 3, True)
     assert one.log.log_end_offset == 10
     assert refusal(one, idempotent(20, b"gap")) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    one.log.append_as_leader(idempotent(0, b"new epoch", epoch=1), 0, 5_000)
+    one.log.append_as_leader(idempotent(0, b"new epoch", epoch=1), LeaderEpoch(0), 5_000)
     assert refusal(one, idempotent(10, b"late", epoch=0)) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
@@ -174,7 +179,9 @@ def test_a_plain_batch_inside_the_producers_transaction_is_refused(tmp_path: Pat
 def test_a_coordinator_may_append_several_batches_at_once(tmp_path: Path) -> None:
     one = OneLog(tmp_path)
     batches = records_batch([b"a", b"b"]) + records_batch([b"c"])
-    result = one.log.append_as_leader(batches, 3, 5_000, origin=AppendOrigin.COORDINATOR)
+    result = one.log.append_as_leader(
+        batches, LeaderEpoch(3), 5_000, origin=AppendOrigin.COORDINATOR
+    )
     assert (result.first_offset, result.last_offset) == (0, 2)
     assert values_of(one.log) == [b"a", b"b", b"c"]
 
@@ -187,13 +194,13 @@ def leader_bytes(tmp_path: Path, batches: int = 20) -> tuple[OneLog, bytes]:
     leader.fill(batches)
     leader.append_transactional(7, 0, b"t")
     leader.end_transaction(7, abort=True)
-    return leader, bytes(leader.log.read(0, 1 << 20, isolation=Isolation.LOG_END).records)
+    return leader, bytes(leader.log.read(Offset(0), 1 << 20, isolation=Isolation.LOG_END).records)
 
 
 def test_a_follower_becomes_a_byte_for_byte_copy_of_the_leader(tmp_path: Path) -> None:
     leader, fetched = leader_bytes(tmp_path)
     follower = OneLog(tmp_path / "follower")
-    result = follower.log.append_as_follower(fetched, 0, 6_000)
+    result = follower.log.append_as_follower(fetched, LeaderEpoch(0), 6_000)
     assert result is not None
     assert (result.first_offset, result.last_offset) == (0, 21)
     name = "00000000000000000000.log"
@@ -205,9 +212,9 @@ def test_a_follower_becomes_a_byte_for_byte_copy_of_the_leader(tmp_path: Path) -
 def test_a_follower_skips_a_partial_last_batch(tmp_path: Path) -> None:
     _, fetched = leader_bytes(tmp_path)
     follower = OneLog(tmp_path / "follower")
-    follower.log.append_as_follower(fetched[:-1], 0, 6_000)
+    follower.log.append_as_follower(fetched[:-1], LeaderEpoch(0), 6_000)
     assert follower.log.log_end_offset == 21
-    assert follower.log.append_as_follower(fetched[:30], 0, 6_000) is None
+    assert follower.log.append_as_follower(fetched[:30], LeaderEpoch(0), 6_000) is None
 
 
 def test_a_follower_refuses_damaged_and_known_batches(tmp_path: Path) -> None:
@@ -216,12 +223,12 @@ def test_a_follower_refuses_damaged_and_known_batches(tmp_path: Path) -> None:
     damaged = bytearray(fetched)
     damaged[200] ^= 1
     with pytest.raises(KafkaError) as raised:
-        follower.log.append_as_follower(bytes(damaged), 0, 6_000)
+        follower.log.append_as_follower(bytes(damaged), LeaderEpoch(0), 6_000)
     assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
     assert follower.log.log_end_offset == 0
-    follower.log.append_as_follower(fetched, 0, 6_000)
+    follower.log.append_as_follower(fetched, LeaderEpoch(0), 6_000)
     with pytest.raises(UnexpectedOffsetError) as unexpected:
-        follower.log.append_as_follower(fetched, 0, 6_000)
+        follower.log.append_as_follower(fetched, LeaderEpoch(0), 6_000)
     assert (unexpected.value.first_offset, unexpected.value.last_offset) == (0, 21)
     assert follower.log.log_end_offset == 22
 
@@ -230,16 +237,16 @@ def test_a_follower_skips_batches_of_a_later_leader(tmp_path: Path) -> None:
     leader = OneLog(tmp_path / "leader")
     leader.append(b"old", epoch=1)
     leader.append(b"new", epoch=2)
-    fetched = bytes(leader.log.read(0, 1 << 20, isolation=Isolation.LOG_END).records)
+    fetched = bytes(leader.log.read(Offset(0), 1 << 20, isolation=Isolation.LOG_END).records)
     follower = OneLog(tmp_path / "follower")
-    follower.log.append_as_follower(fetched, 1, 6_000)
+    follower.log.append_as_follower(fetched, LeaderEpoch(1), 6_000)
     assert values_of(follower.log) == [b"old"]
 
 
 def test_a_fetch_larger_than_a_segment_is_split_over_segments(tmp_path: Path) -> None:
     leader, fetched = leader_bytes(tmp_path, batches=100)
     follower = OneLog(tmp_path / "follower", SMALL_SEGMENTS)
-    follower.log.append_as_follower(fetched, 0, 6_000)
+    follower.log.append_as_follower(fetched, LeaderEpoch(0), 6_000)
     assert len(follower.log.segments) > 3
     assert read_all(follower.log) == read_all(leader.log)
 
@@ -250,7 +257,7 @@ def test_a_follower_keeps_gaps_that_compaction_left(tmp_path: Path) -> None:
         batch = records_batch(
             [b"%d" % base], BatchOptions(base_offset=base, partition_leader_epoch=0)
         )
-        follower.log.append_as_follower(batch, 0, 6_000)
+        follower.log.append_as_follower(batch, LeaderEpoch(0), 6_000)
     assert [record.offset for record in read_all(follower.log)] == [5, 90, 3_000]
     assert follower.log.log_end_offset == 3_001
 
@@ -259,7 +266,7 @@ def test_the_raft_leader_assigns_its_own_offsets_and_epoch(tmp_path: Path) -> No
     one = OneLog(tmp_path)
     options = BatchOptions(base_offset=0, partition_leader_epoch=3)
     batch = records_batch([b"a"], options)
-    one.log.append_as_leader(batch, 3, 5_000, origin=AppendOrigin.RAFT_LEADER)
+    one.log.append_as_leader(batch, LeaderEpoch(3), 5_000, origin=AppendOrigin.RAFT_LEADER)
     assert one.log.log_end_offset == 1
     wrong = records_batch([b"b"], BatchOptions(base_offset=1, partition_leader_epoch=2))
     assert refusal(one, wrong, origin=AppendOrigin.RAFT_LEADER) is ErrorCode.INVALID_RECORD
@@ -288,10 +295,10 @@ def test_segments_roll_by_the_records_time(tmp_path: Path) -> None:
 def test_records_without_time_roll_by_the_clock(tmp_path: Path) -> None:
     one = OneLog(tmp_path, LogConfig(segment_ms=100))
     timeless = build_batch([Record(0, -1, None, b"a")])
-    one.log.append_as_leader(timeless, 0, 50)
-    one.log.append_as_leader(timeless, 0, 100)
+    one.log.append_as_leader(timeless, LeaderEpoch(0), 50)
+    one.log.append_as_leader(timeless, LeaderEpoch(0), 100)
     assert len(one.log.segments) == 1
-    one.log.append_as_leader(timeless, 0, 101)
+    one.log.append_as_leader(timeless, LeaderEpoch(0), 101)
     assert len(one.log.segments) == 2
 
 
@@ -307,7 +314,7 @@ def test_segments_roll_before_an_offset_is_too_far_from_their_base(tmp_path: Pat
     follower = OneLog(tmp_path)
     for base in (0, 2**31 - 1, 2**31, 2**33):
         batch = records_batch([b"x"], BatchOptions(base_offset=base, partition_leader_epoch=0))
-        follower.log.append_as_follower(batch, 0, 6_000)
+        follower.log.append_as_follower(batch, LeaderEpoch(0), 6_000)
     assert follower.log.segments.base_offsets == [0, 2**31, 2**33]
     assert [r.offset for r in read_all(follower.log)] == [0, 2**31 - 1, 2**31, 2**33]
 

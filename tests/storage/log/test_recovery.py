@@ -29,6 +29,7 @@ from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.names import DAMAGE_FILE_NAME
 from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.testing.simulated_disk import SimulatedDisk
+from moldau.types import LeaderEpoch, Offset
 
 
 @pytest.fixture
@@ -99,7 +100,7 @@ def test_an_open_transaction_is_open_again(one: OneLog) -> None:
 def test_a_torn_tail_is_cut_and_the_rest_is_kept(one: OneLog) -> None:
     before = values_of(one.log)
     whole = last_log(one).read_bytes()
-    tail = one.log.segments.active.locate(one.log.log_end_offset - 1)
+    tail = one.log.segments.active.locate(Offset(one.log.log_end_offset - 1))
     assert tail is not None
     for size in range(tail.position + 1, tail.position + tail.size):
         one.log.abandon()
@@ -169,7 +170,7 @@ def test_a_damaged_batch_that_was_flushed_is_the_only_one_skipped(one: OneLog) -
         with pytest.raises(KafkaError) as raised:
             log.read(first.base_offset, 10)
         assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
-        assert log.read(0, 1 << 20).next_offset == first.base_offset
+        assert log.read(Offset(0), 1 << 20).next_offset == first.base_offset
         assert log.read(lost.next_offset, 10).records
     assert files == {p.name: p.stat().st_size for p in one.log.path.glob("*.log")}
     assert one.append(b"x") == 121
@@ -183,7 +184,7 @@ def test_promised_records_are_never_dropped_silently(one: OneLog) -> None:
     damage = one.log.damage
     assert damage is not None
     assert (damage.first_offset, damage.promised_end) == (base, 121)
-    for refused in (lambda: one.log.read(0, 10), lambda: one.append(b"x"), one.log.flush):
+    for refused in (lambda: one.log.read(Offset(0), 10), lambda: one.append(b"x"), one.log.flush):
         with pytest.raises(KafkaError) as raised:
             refused()
         assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -253,12 +254,12 @@ def test_a_read_of_damage_is_refused_and_all_others_are_served(one: OneLog) -> N
     content[:2000] = b"\xee" * 2000
     second.path().write_bytes(content)
     with pytest.raises(KafkaError) as raised:
-        one.log.read(second.base_offset + 2, 100)
+        one.log.read(Offset(second.base_offset + 2), 100)
     assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
     ((segment, damaged),) = one.log.damaged
     assert (segment, damaged.first_offset) == (second, second.base_offset)
     assert one.log.read(damaged.next_offset, 100).records
-    assert one.log.read(second.base_offset - 1, 100).next_offset == second.base_offset
+    assert one.log.read(Offset(second.base_offset - 1), 100).next_offset == second.base_offset
     assert one.append(b"more") == 121
 
 
@@ -298,7 +299,7 @@ def test_a_broken_cache_is_rebuilt(one: OneLog, kind: str, hurt: str, *, is_clea
             HURTS[hurt](path)
     # After a crash only scanned segments are rebuilt at once; here those are all.
     recovery_point = 121 if is_clean else 0
-    checkpointed = Checkpointed(recovery_point=recovery_point, high_watermark=121)
+    checkpointed = Checkpointed(recovery_point=recovery_point, high_watermark=Offset(121))
     one.open(checkpointed, is_clean=is_clean)
     after = state_of(one.log)
     for name in ("records", "start", "end", "stable", "epochs", "producers", "aborted"):
@@ -428,7 +429,9 @@ def test_a_failing_effect_is_reported_and_nothing_flushed_is_lost() -> None:
         try:
             one = OneLog(Path("/logs"), SMALL_SEGMENTS, filesystem=disk)
             for number in range(30):
-                one.log.append_as_leader(records_batch([b"%d" % number * 150]), 0, 5_000)
+                one.log.append_as_leader(
+                    records_batch([b"%d" % number * 150]), LeaderEpoch(0), 5_000
+                )
                 if number % 7 == 0:
                     one.log.flush()
                     flushed = one.log.log_end_offset

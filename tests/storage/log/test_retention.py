@@ -11,6 +11,7 @@ from moldau.config.log import LogConfig
 from moldau.protocol.records.batch_builder import build_batch
 from moldau.protocol.records.batches import Record
 from moldau.storage.log.retention import delete_old_segments
+from moldau.types import LeaderEpoch, Offset
 
 
 def filled(path: Path, **settings: object) -> OneLog:
@@ -69,7 +70,7 @@ def test_the_smallest_number_of_segments_that_reaches_the_size_is_kept(tmp_path:
 
 def test_nothing_at_or_above_the_high_watermark_is_deleted(tmp_path: Path) -> None:
     one = filled(tmp_path, retention_ms=1)
-    one.log.update_high_watermark(29)
+    one.log.update_high_watermark(Offset(29))
     assert delete_old_segments(one.log, now_ms=10**6) == 2
     assert one.log.log_start_offset == 20
 
@@ -92,7 +93,7 @@ def test_an_undecided_transaction_is_not_deleted_before_it_could_be_read(
 
 def test_segments_before_the_start_are_deleted_under_any_policy(tmp_path: Path) -> None:
     one = filled(tmp_path, cleanup_policy=("compact",), retention_ms=1)
-    one.log.advance_log_start(25)
+    one.log.advance_log_start(Offset(25))
     assert delete_old_segments(one.log, now_ms=10**6) == 2
     assert one.log.segments.base_offsets == [20, 30, 40, 50]
     assert one.log.log_start_offset == 25
@@ -105,7 +106,7 @@ def test_an_infinite_retention_keeps_everything(tmp_path: Path) -> None:
 
 def test_records_without_time_age_with_their_file(tmp_path: Path) -> None:
     one = OneLog(tmp_path, LogConfig(retention_ms=1_000))
-    one.log.append_as_leader(build_batch([Record(0, -1, None, b"x")]), 0, 0)
+    one.log.append_as_leader(build_batch([Record(0, -1, None, b"x")]), LeaderEpoch(0), 0)
     one.commit_all()
     one.log.roll(0)
     written_ms = one.filesystem.modified_ms(one.log.segments[0].path())
@@ -139,7 +140,7 @@ def test_a_moved_start_inside_a_segment_comes_from_the_checkpoint(
     tmp_path: Path, *, is_clean: bool
 ) -> None:
     one = filled(tmp_path)
-    one.log.advance_log_start(25)
+    one.log.advance_log_start(Offset(25))
     log = one.reopen(is_clean=is_clean, high_watermark=60, log_start_offset=25)
     assert log.log_start_offset == 25
     assert len(values_of(log)) == 35

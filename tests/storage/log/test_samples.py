@@ -28,7 +28,7 @@ from moldau.storage.directory.logs import Logs
 from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.read import Isolation
-from moldau.types import BrokerId, TopicPartition
+from moldau.types import BrokerId, LeaderEpoch, TopicPartition
 
 EXPECTED = expected_partitions()
 TOPICS = expected_topics()
@@ -195,7 +195,9 @@ def test_the_logs_can_be_extended_and_stopped_and_opened_again(sample: Path) -> 
     for partition, log in logs.by_partition.items():
         before = records_of(log, Isolation.LOG_END)
         epoch = log.epochs.latest_epoch or 0
-        appended = log.append_as_leader(records_batch([b"ours"]), epoch, 2_000_000_000_000)
+        appended = log.append_as_leader(
+            records_batch([b"ours"]), LeaderEpoch(epoch), 2_000_000_000_000
+        )
         assert appended.first_offset == log.log_end_offset - 1
         log.raise_high_watermark(log.log_end_offset)
         assert records_of(log, Isolation.LOG_END)[:-1] == before

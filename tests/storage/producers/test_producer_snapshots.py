@@ -18,6 +18,7 @@ from moldau.storage.producers.snapshots import (
     snapshot_offset,
 )
 from moldau.storage.producers.state import AppendOrigin, ProducerStateTable
+from moldau.types import Offset
 
 NOW_MS = 1_700_000_000_000
 FILES = DiskFileSystem()
@@ -25,15 +26,15 @@ FILES = DiskFileSystem()
 
 def entry(producer_id: int, *, first_offset: int = -1, last_offset: int = 4) -> ProducerEntry:
     known = ProducerEntry(producer_id)
-    known.add_batch(3, BatchMetadata(10, 10 + last_offset, 0, last_offset, NOW_MS))
+    known.add_batch(3, BatchMetadata(10, 10 + last_offset, Offset(0), Offset(last_offset), NOW_MS))
     known.coordinator_epoch = 2
-    known.transaction_first_offset = first_offset
+    known.transaction_first_offset = Offset(first_offset)
     return known
 
 
 def table_at(end_offset: int, *producer_ids: int) -> ProducerStateTable:
     table = ProducerStateTable()
-    table.load([entry(p) for p in producer_ids], end_offset=end_offset, now_ms=NOW_MS)
+    table.load([entry(p) for p in producer_ids], end_offset=Offset(end_offset), now_ms=NOW_MS)
     return table
 
 
@@ -52,7 +53,9 @@ def test_apache_kafkas_open_transactions_are_open_here_too(tmp_path: Path) -> No
     directory = unpack("clean", tmp_path) / "txns-1"
     table = ProducerStateTable()
     snapshots = ProducerSnapshots(FILES, directory)
-    snapshots.reload(table, log_start_offset=0, log_end_offset=38, now_ms=1_794_732_300_000)
+    snapshots.reload(
+        table, log_start_offset=Offset(0), log_end_offset=Offset(38), now_ms=1_794_732_300_000
+    )
     assert table.end_offset == 38
     assert table.first_unstable_offset == 36
     assert table.has_open_transaction(0, 0)
@@ -62,14 +65,14 @@ def test_apache_kafkas_open_transactions_are_open_here_too(tmp_path: Path) -> No
 def test_a_retry_is_recognised_after_a_restart() -> None:
     table = ProducerStateTable()
     append = table.begin_append(AppendOrigin.CLIENT)
-    batch = DataBatch(5, 0, 7, 0, 3, NOW_MS, False)
+    batch = DataBatch(5, 0, 7, Offset(0), Offset(3), NOW_MS, False)
     append.add_data(batch)
     table.apply(append)
 
     again = ProducerStateTable()
-    again.load(decode_snapshot(encode_snapshot(table)), end_offset=4, now_ms=NOW_MS)
+    again.load(decode_snapshot(encode_snapshot(table)), end_offset=Offset(4), now_ms=NOW_MS)
     retry = again.begin_append(AppendOrigin.CLIENT).add_data(batch)
-    assert retry == BatchMetadata(7, 10, 0, 3, NOW_MS)
+    assert retry == BatchMetadata(7, 10, Offset(0), Offset(3), NOW_MS)
 
 
 entries_strategy = st.lists(
@@ -95,8 +98,12 @@ def _entry(
     (sequence, offset), delta = last
     known = ProducerEntry(pid)
     first_sequence = (sequence - delta) % 2**31
-    known.add_batch(epoch, BatchMetadata(first_sequence, sequence, offset - delta, offset, rest[0]))
-    _, known.coordinator_epoch, known.transaction_first_offset = rest
+    known.add_batch(
+        epoch,
+        BatchMetadata(first_sequence, sequence, Offset(offset - delta), Offset(offset), rest[0]),
+    )
+    _, known.coordinator_epoch, first_offset = rest
+    known.transaction_first_offset = Offset(first_offset)
     return known
 
 
@@ -128,7 +135,7 @@ def test_bytes_after_the_last_entry_are_refused() -> None:
 
 
 def test_names_are_twenty_digits() -> None:
-    assert snapshot_name(200) == "00000000000000000200.snapshot"
+    assert snapshot_name(Offset(200)) == "00000000000000000200.snapshot"
     assert snapshot_offset("00000000000000000200.snapshot") == 200
     for name in (
         "200.snapshot",
@@ -157,11 +164,11 @@ def test_reload_takes_the_newest_sound_snapshot_and_removes_the_rest(tmp_path: P
     snapshots = ProducerSnapshots(FILES, tmp_path)
     for offset, ids in ((5, (1,)), (10, (1, 2)), (20, (1, 2, 3)), (30, (1, 2, 3, 4))):
         snapshots.take(table_at(offset, *ids), sync=False)
-    snapshots.path(20).write_bytes(b"\0" * 30)
+    snapshots.path(Offset(20)).write_bytes(b"\0" * 30)
 
     table = table_at(40, 9)
     snapshots = ProducerSnapshots(FILES, tmp_path)
-    snapshots.reload(table, log_start_offset=5, log_end_offset=25, now_ms=NOW_MS)
+    snapshots.reload(table, log_start_offset=Offset(5), log_end_offset=Offset(25), now_ms=NOW_MS)
 
     assert set(table.active_producers) == {1, 2}
     assert table.end_offset == 10
@@ -171,7 +178,7 @@ def test_reload_takes_the_newest_sound_snapshot_and_removes_the_rest(tmp_path: P
 def test_without_any_snapshot_the_table_begins_empty_at_the_log_start(tmp_path: Path) -> None:
     table = table_at(40, 9)
     ProducerSnapshots(FILES, tmp_path).reload(
-        table, log_start_offset=5, log_end_offset=25, now_ms=NOW_MS
+        table, log_start_offset=Offset(5), log_end_offset=Offset(25), now_ms=NOW_MS
     )
     assert not table.active_producers
     assert table.end_offset == 5
@@ -180,7 +187,7 @@ def test_without_any_snapshot_the_table_begins_empty_at_the_log_start(tmp_path: 
 def test_a_table_that_already_ends_there_is_kept(tmp_path: Path) -> None:
     table = table_at(25, 9)
     ProducerSnapshots(FILES, tmp_path).reload(
-        table, log_start_offset=5, log_end_offset=25, now_ms=NOW_MS
+        table, log_start_offset=Offset(5), log_end_offset=Offset(25), now_ms=NOW_MS
     )
     assert set(table.active_producers) == {9}
 
@@ -189,7 +196,9 @@ def test_expired_producers_are_not_loaded(tmp_path: Path) -> None:
     snapshots = ProducerSnapshots(FILES, tmp_path)
     snapshots.take(table_at(10, 1), sync=False)
     table = ProducerStateTable()
-    snapshots.reload(table, log_start_offset=0, log_end_offset=11, now_ms=NOW_MS + 86_400_000)
+    snapshots.reload(
+        table, log_start_offset=Offset(0), log_end_offset=Offset(11), now_ms=NOW_MS + 86_400_000
+    )
     assert not table.active_producers
     assert table.end_offset == 10
 
@@ -208,12 +217,12 @@ def test_deletion_takes_two_steps_and_can_be_undone(tmp_path: Path) -> None:
     snapshots = ProducerSnapshots(FILES, tmp_path)
     for offset in (5, 10):
         snapshots.take(table_at(offset, 1), sync=False)
-    marked = snapshots.mark_deleted(5)
+    marked = snapshots.mark_deleted(Offset(5))
     assert marked == tmp_path / "00000000000000000005.snapshot.deleted"
     assert marked.exists()
     assert list(snapshots.offsets) == [10]
-    assert snapshots.mark_deleted(5) is None
-    snapshots.unmark_deleted(5)
-    snapshots.unmark_deleted(7)
+    assert snapshots.mark_deleted(Offset(5)) is None
+    snapshots.unmark_deleted(Offset(5))
+    snapshots.unmark_deleted(Offset(7))
     assert list(snapshots.offsets) == [5, 10]
-    assert decode_snapshot(snapshots.path(5).read_bytes()) == [entry(1)]
+    assert decode_snapshot(snapshots.path(Offset(5)).read_bytes()) == [entry(1)]

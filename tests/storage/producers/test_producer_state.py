@@ -23,6 +23,7 @@ from moldau.storage.producers.state import (
     CompletedTransaction,
     ProducerStateTable,
 )
+from moldau.types import Offset
 
 PID = 7
 NOW_MS = 1_700_000_000_000
@@ -49,13 +50,19 @@ class Partition:
         append = self.table.begin_append(origin)
         duplicate = append.add_data(
             DataBatch(
-                producer_id, epoch, sequence, self.end, self.end + count - 1, now_ms, transactional
+                producer_id,
+                epoch,
+                sequence,
+                Offset(self.end),
+                Offset(self.end + count - 1),
+                now_ms,
+                transactional,
             )
         )
         if duplicate is None:
             self.table.apply(append)
             self.end += count
-            self.table.end_offset = self.end
+            self.table.end_offset = Offset(self.end)
         return duplicate
 
     def end_transaction(
@@ -70,10 +77,12 @@ class Partition:
     ) -> tuple[CompletedTransaction, int] | None:
         """Returns the completed transaction and the last stable offset of its index entry."""
         append = self.table.begin_append(origin, transaction_version=version)
-        append.add_marker(EndMarker(producer_id, epoch, self.end, NOW_MS, coordinator_epoch, abort))
+        append.add_marker(
+            EndMarker(producer_id, epoch, Offset(self.end), NOW_MS, coordinator_epoch, abort)
+        )
         self.table.apply(append)
         self.end += 1
-        self.table.end_offset = self.end
+        self.table.end_offset = Offset(self.end)
         found = None
         for completed in append.completed:
             found = completed, self.table.last_stable_offset_after(completed)
@@ -216,7 +225,7 @@ def test_an_append_that_was_never_written_changes_nothing() -> None:
     log = Partition()
     log.write(0)
     append = log.table.begin_append(AppendOrigin.CLIENT)
-    append.add_data(DataBatch(PID, 0, 1, 1, 1, NOW_MS, True))
+    append.add_data(DataBatch(PID, 0, 1, Offset(1), Offset(1), NOW_MS, True))
     assert log.known().last_sequence == 0
     assert log.table.first_unstable_offset is None
 
@@ -225,10 +234,10 @@ def test_later_batches_of_one_append_are_checked_against_the_earlier_ones() -> N
     log = Partition()
     log.write(0)
     append = log.table.begin_append(AppendOrigin.CLIENT)
-    append.add_data(DataBatch(PID, 0, 1, 1, 2, NOW_MS, False))
+    append.add_data(DataBatch(PID, 0, 1, Offset(1), Offset(2), NOW_MS, False))
     with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
-        append.add_data(DataBatch(PID, 0, 5, 3, 3, NOW_MS, False))
-    append.add_data(DataBatch(PID, 0, 3, 3, 3, NOW_MS, False))
+        append.add_data(DataBatch(PID, 0, 5, Offset(3), Offset(3), NOW_MS, False))
+    append.add_data(DataBatch(PID, 0, 3, Offset(3), Offset(3), NOW_MS, False))
     log.table.apply(append)
     assert log.known().last_sequence == 3
 
@@ -241,14 +250,14 @@ def test_a_transaction_holds_the_last_stable_offset_until_its_marker_is_replicat
     log.write(0, 2)
     log.write(2, 3, transactional=True)
     assert log.table.first_unstable_offset == 2
-    assert log.table.last_stable_offset(high_watermark=5) == 2
+    assert log.table.last_stable_offset(high_watermark=Offset(5)) == 2
 
     completed = log.end_transaction()
-    assert completed == (CompletedTransaction(PID, 2, 5, is_aborted=False), 6)
+    assert completed == (CompletedTransaction(PID, Offset(2), Offset(5), is_aborted=False), 6)
     assert log.table.first_undecided_offset is None
-    assert log.table.last_stable_offset(high_watermark=5) == 2
+    assert log.table.last_stable_offset(high_watermark=Offset(5)) == 2
 
-    log.table.on_high_watermark(6)
+    log.table.on_high_watermark(Offset(6))
     assert log.table.first_unstable_offset is None
     assert log.table.last_stable_offset(high_watermark=6) == 6
 
@@ -258,9 +267,9 @@ def test_the_index_entry_of_an_abort_names_the_next_open_transaction() -> None:
     log.write(0, producer_id=1, transactional=True)
     log.write(0, producer_id=2, transactional=True)
     found = log.end_transaction(producer_id=1, abort=True)
-    assert found == (CompletedTransaction(1, 0, 2, is_aborted=True), 1)
+    assert found == (CompletedTransaction(1, Offset(0), Offset(2), is_aborted=True), 1)
     found = log.end_transaction(producer_id=2, abort=True)
-    assert found == (CompletedTransaction(2, 1, 3, is_aborted=True), 4)
+    assert found == (CompletedTransaction(2, Offset(1), Offset(3), is_aborted=True), 4)
 
 
 def test_a_marker_without_data_completes_nothing_but_fences() -> None:
@@ -340,9 +349,9 @@ def test_a_transaction_in_the_last_epoch_can_still_be_ended() -> None:
 def test_a_transaction_may_begin_and_end_in_one_replicated_append() -> None:
     table = ProducerStateTable()
     append = table.begin_append(AppendOrigin.REPLICATION)
-    append.add_data(DataBatch(PID, 0, 0, 0, 4, NOW_MS, True))
-    completed = append.add_marker(EndMarker(PID, 0, 5, NOW_MS, 0, True))
-    assert completed == CompletedTransaction(PID, 0, 5, is_aborted=True)
+    append.add_data(DataBatch(PID, 0, 0, Offset(0), Offset(4), NOW_MS, True))
+    completed = append.add_marker(EndMarker(PID, 0, Offset(5), NOW_MS, 0, True))
+    assert completed == CompletedTransaction(PID, Offset(0), Offset(5), is_aborted=True)
     table.apply(append)
     assert table.first_undecided_offset == 0
     assert completed is not None
@@ -403,7 +412,7 @@ def test_loading_more_than_the_bound_keeps_the_youngest() -> None:
         entry.epoch, entry.last_timestamp_ms = 0, NOW_MS - producer_id
         entries.append(entry)
     table = ProducerStateTable(producer_ids_max=2)
-    table.load(entries, end_offset=9, now_ms=NOW_MS)
+    table.load(entries, end_offset=Offset(9), now_ms=NOW_MS)
     assert set(table.active_producers) == {1, 2}
     assert table.end_offset == 9
 
@@ -442,7 +451,7 @@ def test_the_first_unstable_offset_is_that_of_the_oldest_unreplicated_transactio
                 ended.append((open_since.pop(producer_id), marker_offset))
         elif kind == "replicate":
             high_watermark = max(high_watermark, log.end - producer_id)
-            log.table.on_high_watermark(high_watermark)
+            log.table.on_high_watermark(Offset(high_watermark))
         unreplicated = [first for first, last in ended if last >= high_watermark]
         expected = min([*open_since.values(), *unreplicated], default=None)
         assert log.table.first_unstable_offset == expected

@@ -12,7 +12,7 @@ from moldau.storage.producers.append import AppendOrigin, begin_verification
 from moldau.storage.producers.entry import BatchMetadata, DataBatch, EndMarker
 from moldau.storage.producers.state import ProducerStateTable
 from moldau.storage.producers.verification import VERIFICATIONS_MAX, Verification
-from moldau.types import NO_SEQUENCE
+from moldau.types import NO_SEQUENCE, Offset
 
 PID = 7
 NOW_MS = 1_700_000_000_000
@@ -42,7 +42,9 @@ class Partition:
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> BatchMetadata | None:
         append = self.table.begin_append(origin, verification=verification)
-        batch = DataBatch(PID, epoch, sequence, self.end, self.end, NOW_MS, is_transactional)
+        batch = DataBatch(
+            PID, epoch, sequence, Offset(self.end), Offset(self.end), NOW_MS, is_transactional
+        )
         duplicate = append.add_data(batch)
         if duplicate is None:
             self.table.apply(append)
@@ -51,7 +53,7 @@ class Partition:
 
     def mark(self, epoch: int = 0, *, version: int = 1) -> None:
         append = self.table.begin_append(AppendOrigin.COORDINATOR, transaction_version=version)
-        append.add_marker(EndMarker(PID, epoch, self.end, NOW_MS, 0, is_abort=False))
+        append.add_marker(EndMarker(PID, epoch, Offset(self.end), NOW_MS, 0, is_abort=False))
         self.table.apply(append)
         for completed in append.completed:
             self.table.complete_transaction(completed)
@@ -156,7 +158,7 @@ def test_a_retry_of_an_appended_batch_needs_no_verification() -> None:
     partition = Partition()
     partition.write(0, partition.begin())
     partition.mark()
-    assert partition.write(0) == BatchMetadata(0, 0, 0, 0, NOW_MS)
+    assert partition.write(0) == BatchMetadata(0, 0, Offset(0), Offset(0), NOW_MS)
 
 
 def test_a_batch_does_not_overtake_one_that_waits_for_its_verification() -> None:

@@ -22,7 +22,7 @@ from moldau.storage.log.flushing import GroupFlusher
 from moldau.storage.log.log import LogOptions
 from moldau.storage.log.retention import delete_old_segments
 from moldau.storage.segment.open_segments import segments_open_max
-from moldau.types import TopicPartition
+from moldau.types import LeaderEpoch, Offset, TopicPartition
 
 DESCRIPTORS = Path("/proc/self/fd")
 pytestmark = pytest.mark.skipif(not DESCRIPTORS.is_dir(), reason="needs Linux's /proc")
@@ -70,7 +70,7 @@ def kill(logs: Logs) -> None:
 def fill(logs: Logs) -> None:
     for log in logs.by_partition.values():
         for _ in range(8):
-            log.append_as_leader(records_batch([b"v" * 1_000]), 0, 5_000)
+            log.append_as_leader(records_batch([b"v" * 1_000]), LeaderEpoch(0), 5_000)
         log.raise_high_watermark(log.log_end_offset)
 
 
@@ -149,12 +149,12 @@ def test_a_view_outlives_the_handle(tmp_path: Path) -> None:
     one = OneLog(tmp_path, SMALL_SEGMENTS)
     one.fill(60)
     one.commit_all()
-    view = one.log.read(0, 1 << 20).records
+    view = one.log.read(Offset(0), 1 << 20).records
     content = bytes(view)
     for segment in one.log.segments:
         segment.release()
     assert bytes(view) == content
-    one.log.truncate_to(1, 0)
+    one.log.truncate_to(Offset(1), 0)
     assert bytes(view) == content
 
 

@@ -6,6 +6,7 @@ import pytest
 from storage.log_maker import records_batch
 
 from moldau.protocol.records.batch_builder import BatchOptions
+from moldau.protocol.records.scanned_batch import BASE_OFFSET
 from moldau.storage.disk import disk_calls
 from moldau.storage.disk.cached_reads import CachedReads, NotCachedError
 from moldau.storage.disk.filesystem import DiskFileSystem
@@ -13,13 +14,14 @@ from moldau.storage.disk.read_buffers import ReadBuffers
 from moldau.storage.log.names import SegmentFileName, parse_segment_file_name
 from moldau.storage.segment.scan import PIECE_BYTES, SegmentScan
 from moldau.storage.segment.segment import BatchSpan, Segment, SegmentSettings
+from moldau.types import Offset
 
 BASE = 100
 SETTINGS = SegmentSettings(index_interval_bytes=200, index_bytes_max=1 << 20)
 
 
 def new_segment(path: Path) -> Segment:
-    segment = Segment(DiskFileSystem(), path, BASE, SETTINGS, created_ms=0)
+    segment = Segment(DiskFileSystem(), path, Offset(BASE), SETTINGS, created_ms=0)
     segment.create()
     return segment
 
@@ -33,7 +35,7 @@ def fill(segment: Segment, count: int = 50, value: bytes = b"v" * 20) -> None:
         )
         position = segment.size
         segment.append([batch])
-        segment.index_batch(position, base + 1, 1_001 + 10 * number)
+        segment.index_batch(position, Offset(base + 1), 1_001 + 10 * number)
 
 
 @pytest.fixture(params=[False, True], ids=["active", "sealed"])
@@ -48,10 +50,10 @@ def segment(tmp_path: Path, request: pytest.FixtureRequest) -> Segment:
 def test_the_batch_of_every_offset_is_found(segment: Segment) -> None:
     for number in range(50):
         for offset in (BASE + 3 * number - 1, BASE + 3 * number, BASE + 3 * number + 1):
-            found = segment.locate(offset)
+            found = segment.locate(Offset(offset))
             assert found is not None
             assert found.base_offset == BASE + 3 * number
-    assert segment.locate(BASE + 150) is None
+    assert segment.locate(Offset(BASE + 150)) is None
     assert segment.next_offset() == BASE + 149
 
 
@@ -71,7 +73,7 @@ def test_the_next_read_begins_where_the_last_one_ended(segment: Segment) -> None
     size = spans[0].size
     for end in (5 * size, 6 * size + 7):
         position, next_offset = segment.boundary(end, 2 * size)
-        found = segment.locate(next_offset)
+        found = segment.locate(Offset(next_offset))
         assert found == spans[position // size]
         # Readers that did not make that read find the same.
         assert segment.locate(found.base_offset) == segment.locate(found.last_offset) == found
@@ -82,8 +84,8 @@ def test_no_read_begins_where_the_segment_was_cut(tmp_path: Path) -> None:
     fill(segment)
     size = segment.size // 50
     _, next_offset = segment.boundary(5 * size, 0)
-    segment.truncate_to(next_offset)
-    assert segment.locate(next_offset) is None
+    segment.truncate_to(Offset(next_offset))
+    assert segment.locate(Offset(next_offset)) is None
 
 
 @pytest.mark.parametrize("sends_files", [False, True])
@@ -100,7 +102,7 @@ def test_bytes_that_a_thread_has_loaded_are_not_read_again(
     for number in range(1_000):
         position = segment.size
         segment.append([records_batch([bytes(1_000)], BatchOptions(base_offset=BASE + number))])
-        segment.index_batch(position, BASE + number, number)
+        segment.index_batch(position, Offset(BASE + number), number)
     segment.seal()
     monkeypatch.setattr(disk_calls, "CACHED_ONLY", 0)
     reads = CachedReads(ReadBuffers(), sends_files=sends_files)
@@ -117,7 +119,7 @@ def read_cold(
     """Reads from the second batch on. Returns the number of loads too."""
     for loads in range(5):
         try:
-            first = segment.locate(BASE + 1, reads)
+            first = segment.locate(Offset(BASE + 1), reads)
             assert first is not None
             end, _ = segment.boundary(first.position + wanted, first.position, reads)
             return first, end, segment.slice(first.position, end, reads), loads
@@ -146,7 +148,7 @@ def test_the_largest_timestamp_is_known_after_opening_again(tmp_path: Path) -> N
     fill(segment)
     segment.seal()
     segment.abandon()
-    again = Segment(DiskFileSystem(), tmp_path, BASE, SETTINGS, created_ms=0)
+    again = Segment(DiskFileSystem(), tmp_path, Offset(BASE), SETTINGS, created_ms=0)
     assert again.max_timestamp == (1_491, BASE + 148)
     assert again.largest_timestamp_ms() == 1_491
     assert again.first_timestamp_ms() == 1_001
@@ -157,7 +159,7 @@ def test_truncation_keeps_the_batches_before_the_offset(tmp_path: Path) -> None:
         segment = new_segment(tmp_path)
         fill(segment)
         spans = list(segment.walk())
-        dropped = segment.truncate_to(spans[number].base_offset + 1)
+        dropped = segment.truncate_to(Offset(spans[number].base_offset + 1))
         assert dropped == spans[-1].position + spans[-1].size - spans[number].position
         assert list(segment.walk()) == spans[:number]
         assert segment.max_timestamp[0] == (991 + 10 * number if number else -1)
@@ -169,9 +171,9 @@ def test_a_batch_that_was_cut_off_is_not_found_again(tmp_path: Path) -> None:
     segment = new_segment(tmp_path)
     fill(segment, 3)
     last = segment.next_offset() - 1
-    assert segment.locate(last) is segment.locate(last)
-    segment.truncate_to(last)
-    assert segment.locate(last) is None
+    assert segment.locate(Offset(last)) is segment.locate(Offset(last))
+    segment.truncate_to(Offset(last))
+    assert segment.locate(Offset(last)) is None
 
 
 def test_bytes_read_stay_when_the_segment_is_truncated(tmp_path: Path) -> None:
@@ -180,7 +182,7 @@ def test_bytes_read_stay_when_the_segment_is_truncated(tmp_path: Path) -> None:
     segment.seal()
     view = segment.slice(0, segment.size)
     before = bytes(view)
-    segment.truncate_to(BASE + 30)
+    segment.truncate_to(Offset(BASE + 30))
     assert bytes(view) == before
     assert segment.next_offset() == BASE + 29
     segment.append([records_batch([b"more"], BatchOptions(base_offset=BASE + 30))])
@@ -194,14 +196,14 @@ def test_damage_in_the_log_is_distinguished_from_damage_in_an_index(tmp_path: Pa
     segment.abandon()
     log, index = tmp_path / f"{BASE:020d}.log", tmp_path / f"{BASE:020d}.index"
     index.write_bytes(b"\x7f" * len(index.read_bytes()))
-    segment = Segment(DiskFileSystem(), tmp_path, BASE, SETTINGS, created_ms=0)
+    segment = Segment(DiskFileSystem(), tmp_path, Offset(BASE), SETTINGS, created_ms=0)
     assert segment.next_offset() == BASE + 149
     segment.abandon()
     content = bytearray(log.read_bytes())
     content[16] = 7
     log.write_bytes(content)
-    segment = Segment(DiskFileSystem(), tmp_path, BASE, SETTINGS, created_ms=0)
-    lost = segment.locate(BASE)
+    segment = Segment(DiskFileSystem(), tmp_path, Offset(BASE), SETTINGS, created_ms=0)
+    lost = segment.locate(Offset(BASE))
     following = list(segment.walk())[1]
     (damaged,) = segment.damaged
     assert lost is not None
@@ -233,7 +235,7 @@ def test_a_scan_in_pieces_finds_every_batch(tmp_path: Path, count: int) -> None:
         segment.append([records_batch([b"v" * size], BatchOptions(base_offset=BASE + number))])
     scan = SegmentScan(segment.file, 0, segment.size, verify_crc=True)
     headers = [header for piece in scan for header in piece]
-    assert [header[2] for header in headers] == list(range(BASE, BASE + count))
+    assert [header[BASE_OFFSET] for header in headers] == list(range(BASE, BASE + count))
     assert (scan.valid_end, scan.problem) == (segment.size, None)
     assert scan.next_offset == BASE + count
 
@@ -259,10 +261,16 @@ def test_a_scan_stops_at_the_first_bad_batch_and_reports_the_reason(tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "parsed"),
     [
-        ("00000000000000000042.log", SegmentFileName(42, ".log", "")),
-        ("00000000000000000042.txnindex.deleted", SegmentFileName(42, ".txnindex", ".deleted")),
-        ("09223372036854775807.timeindex.swap", SegmentFileName(2**63 - 1, ".timeindex", ".swap")),
-        ("00000000000000000042.snapshot", SegmentFileName(42, ".snapshot", "")),
+        ("00000000000000000042.log", SegmentFileName(Offset(42), ".log", "")),
+        (
+            "00000000000000000042.txnindex.deleted",
+            SegmentFileName(Offset(42), ".txnindex", ".deleted"),
+        ),
+        (
+            "09223372036854775807.timeindex.swap",
+            SegmentFileName(Offset(2**63 - 1), ".timeindex", ".swap"),
+        ),
+        ("00000000000000000042.snapshot", SegmentFileName(Offset(42), ".snapshot", "")),
         ("00000000000000000042.log.quarantined", None),
         ("00000000000000000042.log.swap.deleted", None),
         ("00000000000000000042", None),

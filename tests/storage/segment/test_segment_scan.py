@@ -8,6 +8,7 @@ from storage.log_maker import records_batch
 
 from moldau.protocol.records.batch_builder import BatchOptions
 from moldau.protocol.records.record_loops import INCOMPLETE
+from moldau.protocol.records.scanned_batch import POSITION
 from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.storage.log.damaged_bytes import TolerantScan
 from moldau.storage.segment.scan import ALL_OFFSETS, PIECE_BYTES, SegmentScan
@@ -29,7 +30,7 @@ def test_batches_of_all_sizes_are_found(tmp_path: Path) -> None:
     positions = write(tmp_path / "a.log")
     file = DiskFileSystem().open(tmp_path / "a.log")
     scan = SegmentScan(file, 0, file.size(), verify_crc=True)
-    assert [header[0] for piece in scan for header in piece] == positions[:-1]
+    assert [header[POSITION] for piece in scan for header in piece] == positions[:-1]
     assert (scan.valid_end, scan.problem) == (positions[-1], None)
     file.close()
 
@@ -42,9 +43,9 @@ def test_a_scan_of_a_truncated_file_ends(tmp_path: Path, left: int) -> None:
     size = file.size()
     os.truncate(tmp_path / "a.log", (positions[left] + positions[left + 1]) // 2)
     scan = SegmentScan(file, 0, size, verify_crc=True)
-    assert [header[0] for piece in scan for header in piece] == positions[:left]
+    assert [header[POSITION] for piece in scan for header in piece] == positions[:left]
     assert (scan.valid_end, scan.problem) == (positions[left], INCOMPLETE)
     tolerant = TolerantScan(file, 0, size, offsets=ALL_OFFSETS)
-    assert [header[0] for piece in tolerant for header in piece] == positions[:left]
+    assert [header[POSITION] for piece in tolerant for header in piece] == positions[:left]
     assert [each.position for each in tolerant.damaged] == [positions[left]]
     file.close()

@@ -10,6 +10,7 @@ from functools import partial
 from moldau.broker.controller.controller_node import ControllerNode, asked_timeout_ms, is_large
 from moldau.broker.server.context import ConfigHolder
 from moldau.broker.server.error_responses import error_response
+from moldau.net.clock import Clock
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -24,6 +25,7 @@ class LocalControllerChannel:
         controller: ControllerNode,
         settings: ConfigHolder,
         caught_up: Callable[[], Awaitable[None]],
+        clock: Clock,
     ) -> None:
         """`caught_up` waits until the broker has opened the logs that its metadata assigns to
         it.
@@ -31,6 +33,7 @@ class LocalControllerChannel:
         self._controller = controller
         self._settings = settings
         self._caught_up = caught_up
+        self._clock = clock
 
     async def send(self, request: Message, version: int | None = None) -> Message:
         """Uses the newest version if `version` is None. A refusal is a response, too; KafkaError is
@@ -40,8 +43,8 @@ class LocalControllerChannel:
             version = request.VERSIONS[1]
         timeout_ms = self._settings.current.request_timeout_ms
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                async with asyncio.timeout(max(asked_timeout_ms(request), 0) / 1000):
+            async with self._clock.timeout(timeout_ms):
+                async with self._clock.timeout(max(asked_timeout_ms(request), 0)):
                     await self._controller.wait_active()
                 decided = await self._controller.handle(request, version)
         except TimeoutError:
@@ -62,5 +65,5 @@ class LocalControllerChannel:
     async def _wait_for_logs(self, timeout_ms: float) -> None:
         """A courtesy to the caller: the change itself is done already."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with self._clock.timeout(timeout_ms):
                 await self._caught_up()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from moldau.core.coordinator.effects import Append, Writer
+from moldau.core.coordinator.effects import AnyAppend, Writer
 from moldau.core.coordinator.records import CoordinatorRecord, encode_record
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import BATCH_HEADER_SIZE, Record
@@ -24,7 +24,7 @@ class PackLimits(NamedTuple):
 class Piece(NamedTuple):
     """Records of one append that are in one batch; the last piece completes the append."""
 
-    append: Append
+    append: AnyAppend
     records: Sequence[CoordinatorRecord]
     is_last: bool
 
@@ -34,11 +34,11 @@ class EncodedAppend(NamedTuple):
     with others.
     """
 
-    append: Append
+    append: AnyAppend
     encoded: list["_Encoded"]
 
     @classmethod
-    def of(cls, append: Append) -> "EncodedAppend":
+    def of(cls, append: AnyAppend) -> "EncodedAppend":
         return cls(append, [_Encoded(record, *encode_record(record)) for record in append.records])
 
 
@@ -91,7 +91,7 @@ class PackedBatch:
         size_max = self._size_max + sum(each.size_max for each in part)
         return size_max <= self._limits.batch_bytes_max
 
-    def add(self, append: Append, part: list[_Encoded], *, is_last: bool) -> None:
+    def add(self, append: AnyAppend, part: list[_Encoded], *, is_last: bool) -> None:
         now_ms = self._limits.now_ms
         for each in part:
             self._records.append(Record(len(self._records), now_ms, each.key, each.value))

@@ -14,7 +14,7 @@ from moldau.broker.coordinators.runtime import ShardHosts, ShardKind
 from moldau.broker.coordinators.shard_host import HostOptions, HostServices, ShardHost
 from moldau.config.values import MINUTE_MS
 from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
-from moldau.core.coordinator.effects import Append, Marker, Reply, Ticket, Turn, Writer
+from moldau.core.coordinator.effects import Append, Marker, Reply, Ticket, Writer
 from moldau.core.coordinator.records import CoordinatorRecord
 from moldau.core.decision import Decision
 from moldau.core.groups.group_records import decode_group_record
@@ -23,6 +23,7 @@ from moldau.core.groups.joining import Join
 from moldau.core.groups.listing import count_groups, count_members, describe_group
 from moldau.core.groups.member import Caller
 from moldau.core.groups.settings import GroupSettings
+from moldau.core.groups.turns import GroupTurn
 from moldau.net.slices import Slices, slices_of
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -132,7 +133,7 @@ class GroupCoordinator:
         protocols = {p.name: p.metadata for p in reversed(request.protocols)}
         ordered = dict.fromkeys(p.name for p in request.protocols)
 
-        def event(ticket: Ticket, turn: Turn) -> None:
+        def event(ticket: Ticket, turn: GroupTurn) -> None:
             join = Join(
                 ticket=ticket,
                 version=version,
@@ -180,7 +181,7 @@ class GroupCoordinator:
     ) -> OffsetCommitResponse:
         host = self._hosts.of_key(request.group_id)
 
-        def event(ticket: Ticket, turn: Turn) -> None:
+        def event(ticket: Ticket, turn: GroupTurn) -> None:
             decision = host.shard.offsets.decide_commit(request, version, caller, turn)
             # Whether a commit is valid does not depend on other commits.
             _write(decision, ticket, turn, may_gather=True)
@@ -194,7 +195,7 @@ class GroupCoordinator:
         """The offsets stay pending until `end_transaction`."""
         host = self._hosts.of_key(request.group_id)
 
-        def event(ticket: Ticket, turn: Turn) -> None:
+        def event(ticket: Ticket, turn: GroupTurn) -> None:
             decision = host.shard.offsets.decide_transactional_commit(request, turn.now_ms)
             _write(decision, ticket, turn, writer=writer)
 
@@ -208,7 +209,7 @@ class GroupCoordinator:
         """
         host = self._hosts.of_partition(index)
 
-        def event(ticket: Ticket, turn: Turn) -> None:
+        def event(ticket: Ticket, turn: GroupTurn) -> None:
             turn.append(Append(records=(), marker=marker, replies=[Reply(ticket, None)]))
 
         return host.ask(event)
@@ -221,7 +222,7 @@ class GroupCoordinator:
         """
         host = self._hosts.of_key(request.group_id)
 
-        def event(ticket: Ticket, turn: Turn) -> None:
+        def event(ticket: Ticket, turn: GroupTurn) -> None:
             answer = host.shard.offsets.fetch(request, requires_stable=requires_stable)
             turn.append(Append(records=(), replies=[Reply(ticket, answer)]))
 
@@ -234,7 +235,7 @@ class GroupCoordinator:
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         host = self._hosts.of_key(request.group_id)
 
-        def event(ticket: Ticket, turn: Turn) -> None:
+        def event(ticket: Ticket, turn: GroupTurn) -> None:
             _write(host.shard.offsets.decide_delete(request), ticket, turn)
 
         response: OffsetDeleteResponse = await host.ask(event)
@@ -298,7 +299,7 @@ class GroupCoordinator:
 def _write(
     decision: Decision[CoordinatorRecord, ResponseT],
     ticket: Ticket,
-    turn: Turn,
+    turn: GroupTurn,
     *,
     may_gather: bool = False,
     writer: Writer | None = None,
@@ -315,7 +316,7 @@ def _write(
     )
 
 
-def _delete_groups(host: GroupHost, group_ids: list[str], ticket: Ticket, turn: Turn) -> None:
+def _delete_groups(host: GroupHost, group_ids: list[str], ticket: Ticket, turn: GroupTurn) -> None:
     _write(host.shard.decide_delete_groups(group_ids), ticket, turn)
 
 

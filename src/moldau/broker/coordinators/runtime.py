@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from moldau.broker.coordinators.shard_host import HostServices, HostState, ShardHost
 from moldau.core.coordinator.placement import partition_for
 from moldau.core.coordinator.playback import Decoder
-from moldau.core.coordinator.shard import Shard
+from moldau.core.coordinator.shard import AnyShard
 from moldau.frozen import frozen
 from moldau.net.tasks import Tasks
 from moldau.protocol.error_codes import ErrorCode
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from moldau.broker.replicas.partition import Partition
     from moldau.broker.replicas.replicas import Replicas
 
-ShardT = TypeVar("ShardT", bound=Shard)
+ShardT = TypeVar("ShardT", bound=AnyShard)
 
 
 @frozen(kw_only=True)

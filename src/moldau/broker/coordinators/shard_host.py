@@ -21,9 +21,12 @@ from moldau.broker.coordinators.batches import (
     pack,
 )
 from moldau.broker.coordinators.timers import KeyedTimers
+from moldau.broker.coordinators.verification import VerifiedWriter
 from moldau.core.coordinator.effects import (
+    AnyAppend,
+    AnyEffect,
+    AnyTurn,
     Append,
-    Effect,
     Marker,
     Reply,
     Request,
@@ -36,7 +39,7 @@ from moldau.core.coordinator.effects import (
 )
 from moldau.core.coordinator.playback import Decoder, replay_batch
 from moldau.core.coordinator.refusals import as_coordinator_error
-from moldau.core.coordinator.shard import Shard
+from moldau.core.coordinator.shard import AnyShard
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.records.batches import iterate_batches
@@ -50,8 +53,7 @@ from moldau.protocol.records.control_records import (
 from moldau.storage.log.append import AppendResult, VerifiedBatch
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.state import TRANSACTION_VERSION_UNKNOWN, AppendOrigin
-from moldau.storage.producers.verification import Verification
-from moldau.types import NO_PRODUCER_ID
+from moldau.types import NO_PRODUCER_ID, Offset
 from moldau.unexpected import apart, log_unexpected
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ _FENCED = frozenset(
 )
 """Outcomes that are not errors of this broker: the client was late, or leadership has moved."""
 
-ShardT = TypeVar("ShardT", bound=Shard)
+ShardT = TypeVar("ShardT", bound=AnyShard)
 AnswerT = TypeVar("AnswerT")
 
 
@@ -99,7 +101,7 @@ class HostServices(NamedTuple):
     cold_reads: "ColdReads"
     options: Callable[[], HostOptions]
     """Called at each use, because settings change."""
-    requested: Callable[["ShardHost[Any]", object], None] | None = None
+    requested: Callable[["ShardHost[Any]", Any], None] | None = None
     """Performs what a shard requests from its coordinator."""
 
 
@@ -232,12 +234,12 @@ class ShardHost(Generic[ShardT]):
 
     # Turns
 
-    def run(self, event: Callable[[Turn], AnswerT], *, depends: bool = True) -> AnswerT:
+    def run(self, event: Callable[[AnyTurn], AnswerT], *, depends: bool = True) -> AnswerT:
         """Runs one turn. A turn that does not depend on gathered records need not wait for them."""
         with self._in_turn():
             if depends:
                 self._flush_gathered()
-            turn = Turn(self._services.clock.wall_ms())
+            turn: AnyTurn = Turn(self._services.clock.wall_ms())
             answer = event(turn)
             self._perform(turn)
         return answer
@@ -264,7 +266,7 @@ class ShardHost(Generic[ShardT]):
                 self._depth = 0
 
     def ask(
-        self, event: Callable[[Ticket, Turn], None], *, depends: bool = True
+        self, event: Callable[[Ticket, AnyTurn], None], *, depends: bool = True
     ) -> asyncio.Future[Any]:
         """The turn runs at once; the future completes when the shard answers, or fails with
         KafkaError if it refuses.
@@ -284,7 +286,7 @@ class ShardHost(Generic[ShardT]):
                 answer.set_exception(error.with_traceback(None) if is_refusal else error)
         return answer
 
-    def _perform(self, turn: Turn) -> None:
+    def _perform(self, turn: AnyTurn) -> None:
         """A turn may answer several requests: a failure in one of them does not stop the others."""
         unexpected: Exception | None = None
         for effect in turn.effects:
@@ -295,7 +297,7 @@ class ShardHost(Generic[ShardT]):
         if unexpected is not None:
             raise unexpected
 
-    def _perform_one(self, effect: Effect) -> None:
+    def _perform_one(self, effect: AnyEffect) -> None:
         match effect:
             case Reply():
                 self._answer(effect)
@@ -325,7 +327,7 @@ class ShardHost(Generic[ShardT]):
 
     # The log
 
-    def _append(self, append: Append) -> None:
+    def _append(self, append: AnyAppend) -> None:
         if append.marker is not None:
             self._flush_gathered()
             self._write_marker(append, append.marker)
@@ -387,7 +389,7 @@ class ShardHost(Generic[ShardT]):
                 self._appended(piece, offset, producer_id)
             except Exception as error:  # noqa: BLE001 - of this request; others share the batch
                 self._fail([piece.append], error)
-            offset += len(piece.records)
+            offset = Offset(offset + len(piece.records))
         self._await_commit(_Written(batch.pieces, result.last_offset))
 
     def _appended(self, piece: Piece, offset: int, producer_id: int) -> None:
@@ -398,7 +400,7 @@ class ShardHost(Generic[ShardT]):
         if piece.is_last and sequel is not None:
             self._notify(self.shard.appended, sequel)
 
-    def _write_marker(self, append: Append, marker: Marker) -> None:
+    def _write_marker(self, append: AnyAppend, marker: Marker) -> None:
         control_type = ControlType.COMMIT if marker.commits else ControlType.ABORT
         data = end_transaction_marker(
             EndTransactionMarker(control_type, marker.coordinator_epoch),
@@ -449,7 +451,7 @@ class ShardHost(Generic[ShardT]):
             decided(None)
             return
         written.deadline = (services.deadlines.add(timeout_ms, time_is_up), time_is_up)
-        self.partition.on_committed(written.last_offset, decided)
+        self.partition.on_committed(Offset(written.last_offset), decided)
 
     def _complete(self, written: _Written, refusal: ErrorCode | None) -> None:
         """The appends are committed, or the wait has timed out. Only the first outcome counts."""
@@ -465,14 +467,14 @@ class ShardHost(Generic[ShardT]):
             elif piece.is_last:
                 apart(_log, "a callback after a commit", self._committed, piece.append)
 
-    def _committed(self, append: Append) -> None:
+    def _committed(self, append: AnyAppend) -> None:
         for reply in append.replies:
             self._answer(reply)
         sequel = append.sequel
         if sequel is not None:
             self._notify(self.shard.committed, sequel)
 
-    def _refuse(self, append: Append, code: ErrorCode) -> None:
+    def _refuse(self, append: AnyAppend, code: ErrorCode) -> None:
         for reply in append.replies:
             self._answer(Reply(reply.ticket, code))
         sequel, append.sequel = append.sequel, None
@@ -485,15 +487,16 @@ class ShardHost(Generic[ShardT]):
                 depends=False,
             )
 
-    def _fail(self, appends: Iterable[Append], error: Exception) -> None:
+    def _fail(self, appends: Iterable[AnyAppend], error: Exception) -> None:
         log_unexpected(_log, f"an append to {self.partition.topic_partition.topic}", error)
         for append in appends:
             self._refuse(append, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _notify(self, listener: Callable[[object, Turn], None], sequel: object) -> None:
+    def _notify(self, listener: Callable[[Any, AnyTurn], None], sequel: object) -> None:
         self.run(lambda turn: listener(sequel, turn), depends=False)
 
 
 def _verified(data: bytes, writer: Writer | None) -> bytes | VerifiedBatch:
-    verification = None if writer is None else writer.guard
-    return VerifiedBatch(data, verification) if isinstance(verification, Verification) else data
+    if not isinstance(writer, VerifiedWriter) or writer.verification is None:
+        return data
+    return VerifiedBatch(data, writer.verification)

@@ -265,13 +265,12 @@ class TransactionCoordinator:
 
     # Requests of shards
 
-    def _requested(self, host: ShardHost[Any], what: object) -> None:
+    def _requested(self, host: ShardHost[Any], what: MarkersNeeded | Completed) -> None:
         if isinstance(what, Completed):
             for waiting in self._waiting.pop(what.transactional_id, ()):
                 if not waiting.done():
                     waiting.set_result(None)
             return
-        assert isinstance(what, MarkersNeeded)
         markers = MarkersToSend(
             transactional_id=what.transactional_id,
             producer_id=what.producer.producer_id,

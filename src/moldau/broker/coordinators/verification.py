@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.replicas.partition import Partition
 from moldau.core.controller.topics.topic_names import TRANSACTION_STATE
+from moldau.core.coordinator.effects import Writer
 from moldau.core.coordinator.placement import partition_for
+from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.add_partitions_to_txn import (
@@ -33,6 +35,12 @@ Codes = dict[TopicPartition, ErrorCode]
 
 # The coordinator's errors for its own clients, and their equivalents for writers.
 _FOR_WRITERS = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH}
+
+
+@frozen
+class VerifiedWriter(Writer):
+    verification: Verification | None
+    """What lets the first of its records into the log; None if its transaction is open there."""
 
 
 @dataclass(slots=True, eq=False)

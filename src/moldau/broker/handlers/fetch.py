@@ -35,6 +35,7 @@ from moldau.protocol.versions import FETCH_TOPIC_IDS
 from moldau.storage.disk.cached_reads import NotCachedError
 from moldau.storage.disk.cached_views import view_of
 from moldau.storage.log.read import FoundBatches, Isolation
+from moldau.types import BrokerId, LeaderEpoch, Offset
 
 if TYPE_CHECKING:
     from moldau.storage.log.log import Log
@@ -313,14 +314,14 @@ class Fetch:
         is_sure = self._min_bytes - self._bytes_found <= 1
         self._reads.next_log(max_bytes, is_sure=is_sure)
         found = log.find(
-            offset,
+            Offset(offset),
             max_bytes,
             self._reads,
             isolation=self._isolation,
             min_one_batch=self._bytes_found == 0 and self.has_room,
         )
         if self._replica_id >= 0:
-            partition.follower_fetched(self._replica_id, offset)
+            partition.follower_fetched(BrokerId(self._replica_id), Offset(offset))
             answer.high_watermark = log.high_watermark
         (self.full.discard if found.is_all else self.full.add)(partition)
         if size_bytes := found.size_bytes:
@@ -403,7 +404,7 @@ class Fetch:
             name = known
         request = requested.request
         return self.ctx.broker.replicas.lookup(
-            name, request.partition, request.current_leader_epoch
+            name, request.partition, LeaderEpoch(request.current_leader_epoch)
         )
 
     def _refuse_found(self, index: int, error: KafkaError) -> None:

@@ -26,7 +26,7 @@ from moldau.storage.log.read import (
     BatchOfTime,
     FoundOffset,
 )
-from moldau.types import NO_TIMESTAMP
+from moldau.types import NO_TIMESTAMP, LeaderEpoch, Offset
 
 LEADER_EPOCH_SINCE_VERSION = 4
 OFFSET_NOT_AVAILABLE_SINCE_VERSION = 5
@@ -128,7 +128,7 @@ class _Answering:
         reads, log = cold_reads.reads(), search.log
         for _ in range(ATTEMPTS_MAX + READS_PER_SEGMENT * len(log.segments)):
             try:
-                return log.batch_of_time(search.timestamp_ms, start_offset, reads)
+                return log.batch_of_time(search.timestamp_ms, Offset(start_offset), reads)
             except NotCachedError as cold:
                 await cold_reads.load(log, cold)
         # The log changes faster than it can be read.
@@ -145,14 +145,14 @@ class _Answering:
         self, topic: str, requested: ListOffsetsPartition, answer: ListOffsetsPartitionResponse
     ) -> None:
         partition = self._ctx.broker.replicas.lookup(
-            topic, requested.partition_index, requested.current_leader_epoch
+            topic, requested.partition_index, LeaderEpoch(requested.current_leader_epoch)
         )
         leader, log = partition.leading(), partition.log
         visible_end = _visible_end(self._ctx, self._request, partition)
         is_lagging = leader.is_lagging and visible_end < log.log_end_offset
         search = _Search(answer, log, requested.timestamp, visible_end, is_lagging)
         if requested.timestamp == ListOffsetsTimestamp.LATEST:
-            self._put(search, FoundOffset(NO_TIMESTAMP, visible_end, leader.leader_epoch))
+            self._put(search, FoundOffset(NO_TIMESTAMP, Offset(visible_end), leader.leader_epoch))
         elif not _is_by_time(requested.timestamp):
             self._put(search, log.offset_for_timestamp(requested.timestamp))
         else:

@@ -39,7 +39,7 @@ def _end_offset(
     answer = EpochEndOffset(partition=requested.partition)
     try:
         log = ctx.broker.replicas.lookup(
-            topic, requested.partition, requested.current_leader_epoch
+            topic, requested.partition, LeaderEpoch(requested.current_leader_epoch)
         ).log
         answer.leader_epoch, answer.end_offset = log.epochs.end_offset_for(
             LeaderEpoch(requested.leader_epoch), Offset(log.log_end_offset)

@@ -53,7 +53,7 @@ from moldau.protocol.versions import PRODUCE_ADDS_PARTITIONS, PRODUCE_TOPIC_IDS
 from moldau.storage.disk.cached_reads import NotCachedError
 from moldau.storage.log.append import PreparedBatch, VerifiedBatch
 from moldau.storage.producers.verification import Verification
-from moldau.types import Buffer, TopicPartition
+from moldau.types import Buffer, Offset, TopicPartition
 
 ZSTD_SINCE_VERSION = 7
 LEADER_HINTS_SINCE_VERSION = 10
@@ -389,7 +389,7 @@ class _Waiting:
         wait_ms = min(max(request.timeout_ms, 0), WAIT_MS_MAX)
         self._bucket = ctx.broker.replicas.deadlines.add(wait_ms, self._time_is_up)
         for index, each in enumerate(appended):
-            each.partition.on_committed(each.last_offset, partial(self._committed, index))
+            each.partition.on_committed(Offset(each.last_offset), partial(self._committed, index))
 
     def _committed(self, index: int, error: KafkaError | None) -> None:
         appended = self._pending.pop(index, None)

@@ -5,9 +5,9 @@ __consumer_offsets to the transaction; before, AddOffsetsToTxn does.
 
 from collections.abc import Iterable
 
+from moldau.broker.coordinators.verification import VerifiedWriter
 from moldau.broker.server.context import RequestContext
 from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
-from moldau.core.coordinator.effects import Writer
 from moldau.core.coordinator.refusals import as_coordinator_error
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -61,7 +61,7 @@ async def _commit(
     return response.topics
 
 
-async def _admitted(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Writer:
+async def _admitted(ctx: RequestContext, request: TxnOffsetCommitRequest) -> VerifiedWriter:
     """Raises if the transaction's coordinator does not know this group's partition."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
@@ -82,7 +82,7 @@ async def _admitted(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Wri
             raise verification
     except KafkaError as error:
         raise KafkaError(as_coordinator_error(error.code), error.detail) from None
-    return Writer(*producer, verification)
+    return VerifiedWriter(*producer, verification)
 
 
 def _for_version(code: ErrorCode, version: int) -> ErrorCode:

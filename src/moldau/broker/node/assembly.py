@@ -30,6 +30,7 @@ from moldau.broker.server.dispatch import Dispatcher
 from moldau.core.metadata.image import MIGRATING_DIRECTORY
 from moldau.net.tasks import Tasks
 from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.types import BrokerId
 
 if TYPE_CHECKING:
     from moldau.broker.node.node import Node
@@ -69,7 +70,7 @@ class NodeParts:
         self.feed.subscribe(self.snapshots.image_changed)
         self.replicas = Replicas(
             directories.logs,
-            node_id=config.node_id,
+            node_id=BrokerId(config.node_id),
             clock=clock,
             settings=self.settings,
             unavailable=directories.unavailable,
@@ -77,7 +78,7 @@ class NodeParts:
         )
         node.turns.after_each = self._let_threads_run
         self.channel = LocalControllerChannel(
-            self.controller, self.settings, self.replicas.wait_caught_up
+            self.controller, self.settings, self.replicas.wait_caught_up, clock
         )
         self.lifecycle = self._new_lifecycle()
         self.settings.subscribe(self.lifecycle.settings_changed)

@@ -255,7 +255,9 @@ def _standalone_voters(config: BrokerConfig) -> VoterSet:
         raise FormatError("--standalone is for controllers, and process.roles has no controller")
     listener = config.advertised_controller_listeners[0]
     endpoint = VoterEndpoint(listener.name, listener.host or "localhost", listener.port)
-    return VoterSet.of([Voter(key=VoterKey(config.node_id, random_uuid()), endpoints=(endpoint,))])
+    return VoterSet.of(
+        [Voter(key=VoterKey(BrokerId(config.node_id), random_uuid()), endpoints=(endpoint,))]
+    )
 
 
 def _parse_controllers(config: BrokerConfig, text: str) -> VoterSet:
@@ -280,5 +282,6 @@ def _parse_controller(listener: str, text: str) -> Voter:
     except ValueError as error:
         raise FormatError(f"{text.strip()!r}: {error}") from error
     return Voter(
-        key=VoterKey(int(number), directory_id), endpoints=(VoterEndpoint(listener, *place),)
+        key=VoterKey(BrokerId(int(number)), directory_id),
+        endpoints=(VoterEndpoint(listener, *place),),
     )

@@ -39,7 +39,7 @@ from moldau.storage.log.read import Isolation
 from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.storage.log.retention import delete_old_segments
 from moldau.storage.producers.state import AppendOrigin
-from moldau.types import Offset, TopicPartition, Uuid
+from moldau.types import LeaderEpoch, Offset, TopicPartition, Uuid
 
 _log = logging.getLogger(__name__)
 
@@ -131,13 +131,15 @@ class MetadataLog:
     # The log
 
     def append(self, batch: bytes, epoch: int, now_ms: int) -> None:
-        self.log.append_as_leader(batch, epoch, now_ms, origin=AppendOrigin.RAFT_LEADER)
+        self.log.append_as_leader(
+            batch, LeaderEpoch(epoch), now_ms, origin=AppendOrigin.RAFT_LEADER
+        )
 
     def batches(self, start: int, end: int) -> Iterator[RecordBatch]:
         """The batches with offsets from `start` up to `end`. Snapshots end where a batch does."""
         offset = start
         while offset < end:
-            found = self.log.read(offset, _READ_BYTES, isolation=Isolation.LOG_END)
+            found = self.log.read(Offset(offset), _READ_BYTES, isolation=Isolation.LOG_END)
             if not found.records:
                 return
             for batch in iterate_batches(found.records):
@@ -182,7 +184,7 @@ class MetadataLog:
         """Followers read from the end of a snapshot, so it must end between batches."""
         if offset == self.log.log_end_offset:
             return True
-        found = self.log.read(offset, 1, isolation=Isolation.LOG_END)
+        found = self.log.read(Offset(offset), 1, isolation=Isolation.LOG_END)
         return RecordBatch(found.records).base_offset == offset
 
     def clean(self, now_ms: int) -> None:
@@ -193,7 +195,7 @@ class MetadataLog:
         with self.log.damage_handler:
             while len(ids) > 1 and (self._is_too_much() or self._is_too_old(ids[0], now_ms)):
                 following = ids[1]
-                self.log.advance_log_start(following.offset)
+                self.log.advance_log_start(Offset(following.offset))
                 delete_old_segments(self.log, now_ms)
                 self.snapshots.remove_before(following)
         self.directory.do(self._removing_deleted(now_ms))
@@ -314,4 +316,4 @@ def _start_after(log: Log, newest: SnapshotId, now_ms: int) -> None:
             log.log_end_offset,
             newest.offset,
         )
-        run_here(log.starting_over(newest.offset, newest.offset, now_ms))
+        run_here(log.starting_over(Offset(newest.offset), Offset(newest.offset), now_ms))

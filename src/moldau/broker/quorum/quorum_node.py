@@ -54,7 +54,7 @@ from moldau.protocol.records.control_records import ControlType, OffsetAndEpoch,
 from moldau.protocol.wire.schema import Message
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.log.state import LogState
-from moldau.types import ZERO_UUID
+from moldau.types import ZERO_UUID, BrokerId, Offset
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class QuorumNode:
         self._listeners: list[QuorumListener] = []
         self.flush_rounds = FlushRounds(clock, _Constant(config), self._flushed)
         self._disk = DiskThreads([directory])
-        self._machine = QuorumMachine(Voter(key=VoterKey(config.node_id)))
+        self._machine = QuorumMachine(Voter(key=VoterKey(BrokerId(config.node_id))))
         self._metadata_log: MetadataLog | None = None
         self._level: int | None = None
         self._next_offset = 0
@@ -176,7 +176,9 @@ class QuorumNode:
         listeners. `endpoints` are the controller's listeners, if the settings do not contain
         them.
         """
-        key = VoterKey(self._config.node_id, self._directory.meta.directory_id or ZERO_UUID)
+        key = VoterKey(
+            BrokerId(self._config.node_id), self._directory.meta.directory_id or ZERO_UUID
+        )
         local_endpoints = (
             _configured_endpoints(self._config) if endpoints is None else tuple(endpoints)
         )
@@ -214,7 +216,7 @@ class QuorumNode:
             last_epoch=self.log.last_epoch,
             election=self.log.read_election(),
             voters=voters,
-            voters_offset=quorum_records.voters_offset,
+            voters_offset=Offset(quorum_records.voters_offset),
             kraft_version=quorum_records.kraft_version,
         )
 
@@ -272,7 +274,7 @@ class QuorumNode:
         position = OffsetAndEpoch(self.log.log.log_end_offset, self.leader_epoch)
         values = self._machine.version_records(level)
         self._write(control_batch(values, position, now_ms), position, now_ms, ())
-        self._step(VersionRaised(level, position.base_offset))
+        self._step(VersionRaised(level, Offset(position.base_offset)))
         _log.info("kraft.version is %s: the metadata log defines the voters", level)
 
     def _check_may_append(self) -> None:
@@ -293,7 +295,7 @@ class QuorumNode:
         )
         self._pending.append(_Pending(batch, len(content)))
         self._last_append_ms = self._clock.mono_ms()
-        self._step(Appended(last_offset + 1))
+        self._step(Appended(Offset(last_offset + 1)))
 
     async def wait_committed(self, offset: int) -> None:
         """Waits until the record at `offset` is committed and delivered to the listeners. Raises
@@ -472,6 +474,9 @@ def _configured_voters(config: BrokerConfig) -> VoterSet:
     """Before kraft.version 1 the settings define the voters, and directory ids do not matter."""
     name = config.controller_names[0]
     return VoterSet.of(
-        Voter(key=VoterKey(voter.node_id), endpoints=(VoterEndpoint(name, voter.host, voter.port),))
+        Voter(
+            key=VoterKey(BrokerId(voter.node_id)),
+            endpoints=(VoterEndpoint(name, voter.host, voter.port),),
+        )
         for voter in config.voters
     )

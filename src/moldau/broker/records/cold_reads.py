@@ -12,6 +12,7 @@ from moldau.protocol.errors import KafkaError
 from moldau.storage.disk.cached_reads import CachedReads, NotCachedError
 from moldau.storage.disk.read_buffers import ReadBuffers
 from moldau.storage.log.read import Isolation, ReadResult
+from moldau.types import Offset
 
 if TYPE_CHECKING:
     from moldau.storage.log.log import Log
@@ -70,7 +71,9 @@ class ColdReads:
         reads.next_log(max_bytes)
         for _ in range(ATTEMPTS_MAX):
             try:
-                return log.take(log.find(offset, max_bytes, reads, isolation=isolation), reads)
+                return log.take(
+                    log.find(Offset(offset), max_bytes, reads, isolation=isolation), reads
+                )
             except NotCachedError as cold:
                 await self.load(log, cold)
         raise changes_too_fast(log.topic_partition)

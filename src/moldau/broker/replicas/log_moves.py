@@ -17,7 +17,7 @@ from moldau.protocol.records.batches import RecordBatch
 from moldau.storage.directory.directory import DirectoryKind, directory_name
 from moldau.storage.disk.failures import DiskFullError
 from moldau.storage.log.read import Isolation
-from moldau.types import TopicPartition, Uuid
+from moldau.types import LeaderEpoch, Offset, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from moldau.broker.records.cold_reads import ColdReads
@@ -118,7 +118,7 @@ class LogMoves:
         except KafkaError as error:
             _log.error("%s is not moved: %s", partition.topic_partition, error.detail)
 
-    async def _warm_up(self, source: "Log", offset: int) -> None:
+    async def _warm_up(self, source: "Log", offset: Offset) -> None:
         """Brings the next piece into the page cache, so that copying it does not wait for a
         disk.
         """
@@ -142,7 +142,9 @@ class LogMoves:
         if not source.log_start_offset <= future.log_end_offset <= source.log_end_offset:
             start = await self._first_offset(source)
             if not start <= future.log_end_offset <= source.log_end_offset:
-                await self._disk.run(future.directory, future.starting_over(start, start, now_ms))
+                await self._disk.run(
+                    future.directory, future.starting_over(Offset(start), Offset(start), now_ms)
+                )
         if _has_nothing_more(source, future):
             # Before the gap that the copy gets here.
             await _flush_in_thread(future)
@@ -247,7 +249,7 @@ def _copy_one(partition: "Partition", future: "Log", now_ms: int) -> None:
     if future.log_end_offset < source.log_end_offset:
         piece = _read(source, future, _PIECE_BYTES)
         if piece:
-            future.append_as_follower(piece, partition.leader_epoch, now_ms)
+            future.append_as_follower(piece, LeaderEpoch(partition.leader_epoch), now_ms)
         else:
             future.skip_to(source.log_end_offset, now_ms)
 

@@ -21,7 +21,16 @@ from moldau.storage.log.log import Log
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.append import AppendOrigin, begin_verification
 from moldau.storage.producers.verification import Verification
-from moldau.types import NO_EPOCH, NO_LEADER, Buffer, Offset, TopicPartition, Uuid
+from moldau.types import (
+    NO_EPOCH,
+    NO_LEADER,
+    BrokerId,
+    Buffer,
+    LeaderEpoch,
+    Offset,
+    TopicPartition,
+    Uuid,
+)
 from moldau.unexpected import apart
 
 if TYPE_CHECKING:
@@ -57,7 +66,7 @@ class Partition:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.leader: PartitionLeader | None = None
-        self.leader_id: int = NO_LEADER
+        self.leader_id: BrokerId = NO_LEADER
         self.leader_epoch = -1
         self.min_insync_replicas = 1
         self.failure: KafkaError | None = None
@@ -95,7 +104,7 @@ class Partition:
     def has_log(self) -> bool:
         return self._log is not None
 
-    def leading(self, current_leader_epoch: int = NO_EPOCH) -> PartitionLeader:
+    def leading(self, current_leader_epoch: LeaderEpoch = NO_EPOCH) -> PartitionLeader:
         """Raises the client's error if this broker is not the leader, or the epoch is wrong."""
         if current_leader_epoch != NO_EPOCH and current_leader_epoch != self.leader_epoch:
             raise self._other_epoch(current_leader_epoch)
@@ -159,10 +168,10 @@ class Partition:
         preparation = self.log.preparation(records, self._clock.wall_ms())
         return await asyncio.get_running_loop().run_in_executor(threads, preparation)
 
-    def is_committed(self, offset: int) -> bool:
+    def is_committed(self, offset: Offset) -> bool:
         return self.leader is not None and self.leader.high_watermark > offset
 
-    def on_committed(self, offset: int, callback: OnCommitted) -> None:
+    def on_committed(self, offset: Offset, callback: OnCommitted) -> None:
         """Calls back once the high watermark is past `offset`, or with the reason why that will
         never be known. At once if the outcome is known now.
         """
@@ -175,7 +184,7 @@ class Partition:
         else:
             insort(self._waiting, (offset, callback), key=itemgetter(0))
 
-    def wait_committed(self, offset: int) -> asyncio.Future[None]:
+    def wait_committed(self, offset: Offset) -> asyncio.Future[None]:
         """As `on_committed`, for coroutines."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -213,7 +222,7 @@ class Partition:
             if held > leader.high_watermark:
                 self._run(leader.held(Offset(held)))
 
-    def follower_fetched(self, broker_id: int, offset: int) -> None:
+    def follower_fetched(self, broker_id: BrokerId, offset: Offset) -> None:
         """The follower may be answered from `offset` on. Raises if it is not a replica."""
         leader = self.leading()
         refused = leader.plan_fetch(broker_id)
@@ -238,7 +247,7 @@ class Partition:
 
     def lead(self, partition: PartitionImage) -> None:
         """This broker is the leader, from now on or still."""
-        self.leader_id = partition.leader
+        self.leader_id = BrokerId(partition.leader)
         is_new_epoch = self.leader is None or partition.leader_epoch > self.leader_epoch
         self.leader_epoch = partition.leader_epoch
         if not is_new_epoch and self.leader is not None:
@@ -251,7 +260,7 @@ class Partition:
     def follow(self, partition: PartitionImage) -> None:
         """Another broker is the leader, or there is none."""
         self.leader = None
-        self.leader_id = partition.leader
+        self.leader_id = BrokerId(partition.leader)
         self.leader_epoch = partition.leader_epoch
         self._fail_waiting(self._leadership_moved())
         self._wake_watchers()
@@ -277,7 +286,7 @@ class Partition:
             log_end, high_watermark = self._log.log_end_offset, self._log.high_watermark
             self._stable_end, self._visible_end = self._log.last_stable_offset, high_watermark
         self.leader = PartitionLeader(
-            partition.leader,
+            BrokerId(partition.leader),
             partition,
             min_insync_replicas=self.min_insync_replicas,
             log_end=Offset(log_end),
@@ -297,7 +306,7 @@ class Partition:
                 case _:
                     assert_never(effect)
 
-    def _complete_waiting(self, high_watermark: int) -> None:
+    def _complete_waiting(self, high_watermark: Offset) -> None:
         waiting = self._waiting
         if not waiting or waiting[0][0] >= high_watermark:
             return
@@ -310,7 +319,7 @@ class Partition:
         for _, callback in failed:
             apart(_log, _AFTER_COMMIT, callback, error)
 
-    def _notify_readers(self, high_watermark: int) -> None:
+    def _notify_readers(self, high_watermark: Offset) -> None:
         """How much more they see. A batch that is committed only in part counts as a whole."""
         uncommitted, committed_bytes = self._uncommitted, 0
         while uncommitted and uncommitted[0][0] < high_watermark:
@@ -346,7 +355,7 @@ class Partition:
             f"{self.topic_partition} is led by {self.leader_id} in epoch {self.leader_epoch}",
         )
 
-    def _other_epoch(self, current_leader_epoch: int) -> KafkaError:
+    def _other_epoch(self, current_leader_epoch: LeaderEpoch) -> KafkaError:
         code = ErrorCode.UNKNOWN_LEADER_EPOCH
         if current_leader_epoch < self.leader_epoch:
             code = ErrorCode.FENCED_LEADER_EPOCH

@@ -34,7 +34,7 @@ from moldau.protocol.errors import KafkaError
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.failures import DiskFullError
 from moldau.storage.log.log import Log, LogOptions
-from moldau.types import NO_BROKER_EPOCH, NO_EPOCH, TopicPartition, Uuid
+from moldau.types import NO_BROKER_EPOCH, NO_EPOCH, BrokerId, LeaderEpoch, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from moldau.broker.server.context import ConfigHolder
@@ -58,7 +58,7 @@ class Replicas:
         self,
         directories: Sequence[LogDirectory],
         *,
-        node_id: int,
+        node_id: BrokerId,
         clock: "Clock",
         settings: "ConfigHolder",
         unavailable: Sequence[Path] = (),
@@ -109,7 +109,9 @@ class Replicas:
     def get(self, topic: str, index: int) -> Partition | None:
         return self._partitions.get((topic, index))
 
-    def lookup(self, topic: str, index: int, current_leader_epoch: int = NO_EPOCH) -> Partition:
+    def lookup(
+        self, topic: str, index: int, current_leader_epoch: LeaderEpoch = NO_EPOCH
+    ) -> Partition:
         """The partition, if this broker leads it. Raises the client's error otherwise."""
         partition = self._partitions.get((topic, index))
         if partition is None:
@@ -471,5 +473,5 @@ class Replicas:
             partition.close(stopping)
 
 
-def _directory_of(image: PartitionImage, node_id: int) -> Uuid:
+def _directory_of(image: PartitionImage, node_id: BrokerId) -> Uuid:
     return image.directories[image.replicas.index(node_id)]

@@ -236,7 +236,7 @@ class Producer:
         """
         engine = await self._started()
         try:
-            async with asyncio.timeout(timeout):
+            async with engine.cluster.clock.timeout(None if timeout is None else timeout * 1000):
                 await engine.flush()
         except TimeoutError:
             raise ClientTimeoutError(f"not done within {timeout} seconds") from None
@@ -382,13 +382,16 @@ class Producer:
             return
         self._is_closed = True
         self._is_plain = False
-        if self._session.engine is None:
+        engine = self._session.engine
+        if engine is None:
             return
-        self._session.engine.appender.is_closed = True
+        engine.appender.is_closed = True
         try:
             # The deliveries report what could not be sent.
             with contextlib.suppress(TimeoutError, MoldauError):
-                async with asyncio.timeout(timeout):
+                async with engine.cluster.clock.timeout(
+                    None if timeout is None else timeout * 1000
+                ):
                     await self._session.finish()
         finally:
             await self._session.close()

@@ -22,8 +22,16 @@ from moldau.protocol.records.control_records import committed_batches
 from moldau.protocol.records.record_loops import (
     ConsumerRecord,
     RecordCursor,
-    ScannedBatch,
     scan_batches,
+)
+from moldau.protocol.records.scanned_batch import (
+    ATTRIBUTES,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    POSITION,
+    RECORD_COUNT,
+    SIZE,
+    ScannedBatch,
 )
 from moldau.types import Buffer
 
@@ -63,12 +71,12 @@ class Fetched:
         batches, end, problem = scan_batches(
             fetched.buffer, 0, len(fetched.buffer), fetched.check_crcs
         )
-        is_progress = bool(batches) and batches[-1][3] >= state.fetch_offset
+        is_progress = bool(batches) and batches[-1][LAST_OFFSET] >= state.fetch_offset
         if problem is not None and not is_progress:
             raise DamagedBatchError(problem, _claimed_end(fetched.buffer, end, state.fetch_offset))
-        self.size_bytes = batches[-1][0] + batches[-1][1] if batches else 0
-        self.next_offset = batches[-1][3] + 1 if batches else state.fetch_offset
-        self.last_epoch = batches[-1][4] if batches else state.fetch_epoch
+        self.size_bytes = batches[-1][POSITION] + batches[-1][SIZE] if batches else 0
+        self.next_offset = batches[-1][LAST_OFFSET] + 1 if batches else state.fetch_offset
+        self.last_epoch = batches[-1][LEADER_EPOCH] if batches else state.fetch_epoch
         self.visible = self._visible(batches)
         """The batches without markers, and in read_committed without aborted ones."""
         self._batches = iter(self.visible)
@@ -81,12 +89,16 @@ class Fetched:
         return self.version != self.state.version
 
     def _visible(self, batches: list[ScannedBatch]) -> list[ScannedBatch]:
-        data = [each for each in batches if not each[6] & CONTROL_FLAG and each[11] > 0]
-        if not self.aborted or not any(each[6] & TRANSACTIONAL_FLAG for each in data):
+        data = [
+            each
+            for each in batches
+            if not each[ATTRIBUTES] & CONTROL_FLAG and each[RECORD_COUNT] > 0
+        ]
+        if not self.aborted or not any(each[ATTRIBUTES] & TRANSACTIONAL_FLAG for each in data):
             return data
-        views = (RecordBatch(self.buffer, each[0]) for each in batches)
+        views = (RecordBatch(self.buffer, each[POSITION]) for each in batches)
         kept = {batch.position for batch in committed_batches(views, self.aborted)}
-        return [each for each in data if each[0] in kept]
+        return [each for each in data if each[POSITION] in kept]
 
     def take(self, into: list[ConsumerRecord], count: int, readers: Readers) -> bool:
         """Appends up to `count` records and moves the position. False if nothing is left."""
@@ -111,8 +123,8 @@ class Fetched:
             self.finish()
             return False
         last = self.visible[count - 1]
-        self.start_offset = self.state.position = last[3] + 1
-        self.state.position_epoch = last[4]
+        self.start_offset = self.state.position = last[LAST_OFFSET] + 1
+        self.state.position_epoch = last[LEADER_EPOCH]
         self._cursor = None
         return True
 

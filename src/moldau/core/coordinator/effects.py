@@ -6,13 +6,16 @@ the commit. So an `Append` names what follows it: records to replay, answers to 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NewType, TypeAlias
+from typing import Any, Generic, NewType, TypeAlias, TypeVar
 
 from moldau.core.coordinator.records import CoordinatorRecord
 from moldau.frozen import frozen
 
 Ticket = NewType("Ticket", int)
 """Identifies a request that waits for its answer."""
+
+SequelT = TypeVar("SequelT")
+RequestT = TypeVar("RequestT")
 
 TimerKey: TypeAlias = tuple[str, ...]
 Answer: TypeAlias = object
@@ -48,8 +51,6 @@ class Writer:
 
     producer_id: int
     producer_epoch: int
-    guard: object = None
-    """The shell's proof that the log may accept the transaction's first records."""
 
 
 @frozen(kw_only=True)
@@ -64,7 +65,7 @@ class Marker:
 
 
 @dataclass(slots=True, kw_only=True)
-class Append:
+class Append(Generic[SequelT]):
     """In this order: append, replay, `appended(sequel)`, commit, replies, `committed(sequel)`. If a
     step fails, the replies become refusals and the shard gets `failed(sequel)`. Without records,
     the replies wait for the commit of everything appended before.
@@ -74,7 +75,7 @@ class Append:
     replays: bool = False
     """Replay the records after the append. Otherwise the sequel or the caller applies them."""
     replies: list[Reply] = field(default_factory=list)
-    sequel: object = None
+    sequel: SequelT | None = None
     is_atomic: bool = True
     """All records in one batch. Otherwise they may be split into several."""
     may_gather: bool = False
@@ -86,23 +87,23 @@ class Append:
 
 
 @frozen
-class Request:
+class Request(Generic[RequestT]):
     """Work outside the shard and its log. The coordinator carries it out."""
 
-    what: object
+    what: RequestT
 
 
-Effect: TypeAlias = Reply | StartTimer | StopTimer | Append | Request
+Effect: TypeAlias = Reply | StartTimer | StopTimer | Append[SequelT] | Request[RequestT]
 
 
-class Turn:
+class Turn(Generic[SequelT, RequestT]):
     """The time of one event, and its effects in order."""
 
     __slots__ = ("effects", "now_ms")
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
-        self.effects: list[Effect] = []
+        self.effects: list[Effect[SequelT, RequestT]] = []
 
     def reply(self, ticket: Ticket, answer: Answer) -> None:
         self.effects.append(Reply(ticket, answer))
@@ -121,8 +122,13 @@ class Turn:
     def stop_timer(self, key: TimerKey) -> None:
         self.effects.append(StopTimer(key))
 
-    def append(self, append: Append) -> None:
+    def append(self, append: Append[SequelT]) -> None:
         self.effects.append(append)
 
-    def request(self, what: object) -> None:
+    def request(self, what: RequestT) -> None:
         self.effects.append(Request(what))
+
+
+AnyTurn: TypeAlias = Turn[Any, Any]
+AnyAppend: TypeAlias = Append[Any]
+AnyEffect: TypeAlias = Effect[Any, Any]

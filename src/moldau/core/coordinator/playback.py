@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from moldau.core.coordinator.records import CoordinatorRecord
-from moldau.core.coordinator.shard import Shard
+from moldau.core.coordinator.shard import AnyShard
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.batches import RecordBatch
@@ -18,7 +18,7 @@ Decoder: TypeAlias = Callable[[Buffer, Buffer | None], CoordinatorRecord | None]
 """Decodes key and value. None for a record type of a later release, which is skipped."""
 
 
-def replay_batch(shard: Shard, batch: RecordBatch, decode: Decoder) -> int:
+def replay_batch(shard: AnyShard, batch: RecordBatch, decode: Decoder) -> int:
     """Returns the record count. Raises KafkaError or MalformedRequestError if one is invalid."""
     if batch.is_control:
         marker = marker_of(batch)

@@ -1,19 +1,23 @@
 """A shard: the coordinator's state for one partition of its topic.
 
-Its shell replays the log into it, calls `loaded`, and from then on carries out the effects of every
-turn. Durable state changes only by replaying records. Other state (waiting requests, joining
-members) is lost with the shard, and clients start those requests again.
+Its shell loads it (`replay` in the log's order), reports that, and then performs the effects of
+every turn. State that is in the log never runs ahead of the log. It changes in three ways: by
+`replay` (loading, and an `Append` with `replays`), in `appended` or `committed` by the sequel that
+holds what its records say, or at once where losing the change is harmless. Only two changes are of
+the last kind: the fence in front of an aborted transaction, and the members of a classic group. All
+three end in the state that replaying the log would give, apart from what is not in the log at all
+(waiting requests, joining members): that is lost with the shard, and clients begin it again.
 """
 
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
-from moldau.core.coordinator.effects import TimerKey, Turn
+from moldau.core.coordinator.effects import RequestT, SequelT, TimerKey, Turn
 from moldau.core.coordinator.records import CoordinatorRecord
 from moldau.protocol.error_codes import ErrorCode
 from moldau.types import NO_PRODUCER_ID
 
 
-class Shard(Protocol):
+class Shard(Protocol[SequelT, RequestT]):
     def replay(
         self, record: CoordinatorRecord, offset: int, producer_id: int = NO_PRODUCER_ID
     ) -> None:
@@ -22,21 +26,24 @@ class Shard(Protocol):
     def end_transaction(self, producer_id: int, *, commits: bool) -> None:
         """The log has the marker of the producer's transaction."""
 
-    def loaded(self, turn: Turn) -> None:
+    def loaded(self, turn: Turn[SequelT, RequestT]) -> None:
         """The whole log has been replayed: timers may start."""
 
-    def unloaded(self, turn: Turn) -> None:
+    def unloaded(self, turn: Turn[SequelT, RequestT]) -> None:
         """Another broker is the coordinator now: refuse the waiting requests. The shell stops the
         timers.
         """
 
-    def timer_fired(self, key: TimerKey, turn: Turn) -> None: ...
+    def timer_fired(self, key: TimerKey, turn: Turn[SequelT, RequestT]) -> None: ...
 
-    def appended(self, sequel: object, turn: Turn) -> None:
+    def appended(self, sequel: SequelT, turn: Turn[SequelT, RequestT]) -> None:
         """Called directly after the append; no other event came in between."""
 
-    def committed(self, sequel: object, turn: Turn) -> None:
+    def committed(self, sequel: SequelT, turn: Turn[SequelT, RequestT]) -> None:
         """Called after the commit; other events may have come since the append."""
 
-    def failed(self, sequel: object, code: ErrorCode, turn: Turn) -> None:
+    def failed(self, sequel: SequelT, code: ErrorCode, turn: Turn[SequelT, RequestT]) -> None:
         """The log refused the append, or its commit was not confirmed in time."""
+
+
+AnyShard: TypeAlias = Shard[Any, Any]

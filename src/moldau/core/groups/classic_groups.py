@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import assert_never
 
-from moldau.core.coordinator.effects import Append, Ticket, TimerKey, Turn
+from moldau.core.coordinator.effects import Append, Ticket, TimerKey
 from moldau.core.groups.classic_group import ClassicGroup
 from moldau.core.groups.group_records import empty_group_record, group_record
 from moldau.core.groups.joining import (
@@ -35,6 +35,7 @@ from moldau.core.groups.registry import GroupRegistry
 from moldau.core.groups.responses import join_refused, sync_refused, synced
 from moldau.core.groups.settings import GroupSettings
 from moldau.core.groups.states import GroupState
+from moldau.core.groups.turns import GroupTurn
 from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -68,7 +69,7 @@ class ClassicGroups:
         self._issued_ids: deque[tuple[str, str]] = deque()
         """Groups and member ids that were handed out, whether or not they were used."""
 
-    def join(self, join: Join, turn: Turn) -> None:
+    def join(self, join: Join, turn: GroupTurn) -> None:
         settings = self._settings()
         error = join_error(join, settings)
         if error is not None:
@@ -92,7 +93,7 @@ class ClassicGroups:
                 Append(records=[*left_over, created], replays=True, sequel=GroupCreated(join))
             )
 
-    def _join(self, group: ClassicGroup, join: Join, turn: Turn) -> None:
+    def _join(self, group: ClassicGroup, join: Join, turn: GroupTurn) -> None:
         settings, pending_before = self._settings(), len(group.pending_members)
         join_group(group, join, settings, turn)
         if len(group.pending_members) > pending_before:
@@ -100,14 +101,16 @@ class ClassicGroups:
             if len(self._issued_ids) > settings.pending_members_max:
                 self._forget_oldest(settings, turn)
 
-    def _forget_oldest(self, settings: GroupSettings, turn: Turn) -> None:
+    def _forget_oldest(self, settings: GroupSettings, turn: GroupTurn) -> None:
         group_id, member_id = self._issued_ids.popleft()
         group = self._registry.classic(group_id)
         if group is not None and member_id in group.pending_members:
             turn.stop_timer(session_timer(group, member_id))
             session_ended(group, member_id, settings, turn)
 
-    def sync(self, request: SyncGroupRequest, ticket: Ticket, caller: Caller, turn: Turn) -> None:
+    def sync(
+        self, request: SyncGroupRequest, ticket: Ticket, caller: Caller, turn: GroupTurn
+    ) -> None:
         group = self._registry.classic(request.group_id)
         refusal = _sync_error(group, request, caller)
         if refusal is not None or group is None:
@@ -129,7 +132,9 @@ class ClassicGroups:
             sequel = AssignmentStored(group.group_id, group.generation, assignments)
             turn.append(Append(records=[group_record(group, assignments)], sequel=sequel))
 
-    def heartbeat(self, request: HeartbeatRequest, caller: Caller, turn: Turn) -> HeartbeatResponse:
+    def heartbeat(
+        self, request: HeartbeatRequest, caller: Caller, turn: GroupTurn
+    ) -> HeartbeatResponse:
         """Changes nothing but the session timer."""
         group = self._registry.classic(request.group_id)
         if group is None:
@@ -146,7 +151,7 @@ class ClassicGroups:
         return HeartbeatResponse(error_code=code)
 
     def leave(
-        self, group_id: str, leaving: list[MemberIdentity], ticket: Ticket, turn: Turn
+        self, group_id: str, leaving: list[MemberIdentity], ticket: Ticket, turn: GroupTurn
     ) -> None:
         """Every client that may use the group may remove members, as administrators do."""
         group = self._registry.classic(group_id)
@@ -173,7 +178,7 @@ class ClassicGroups:
 
     # Other events
 
-    def loaded(self, turn: Turn) -> None:
+    def loaded(self, turn: GroupTurn) -> None:
         settings = self._settings()
         for group in self._registry.classic_groups():
             for member in group.members.values():
@@ -182,7 +187,7 @@ class ClassicGroups:
                 # A rebalance lets members commit before some of them are refused.
                 prepare_rebalance(group, settings, turn)
 
-    def unloaded(self, turn: Turn) -> None:
+    def unloaded(self, turn: GroupTurn) -> None:
         for group in self._registry.classic_groups():
             for member in group.members.values():
                 ticket = group.park_join(member, None)
@@ -192,7 +197,7 @@ class ClassicGroups:
             answer_syncs(group, ErrorCode.NOT_COORDINATOR, turn)
             group.move_to(GroupState.DEAD, turn.now_ms)
 
-    def timer_fired(self, key: TimerKey, turn: Turn) -> None:
+    def timer_fired(self, key: TimerKey, turn: GroupTurn) -> None:
         kind, group_id, *rest = key
         group = self._registry.classic(group_id)
         if group is None:
@@ -204,7 +209,7 @@ class ClassicGroups:
         else:
             sync_time_is_up(group, self._settings(), turn)
 
-    def appended(self, sequel: Sequel, turn: Turn) -> None:
+    def appended(self, sequel: Sequel, turn: GroupTurn) -> None:
         match sequel:
             case GroupCreated(join):
                 group = self._registry.classic(join.group_id)
@@ -219,7 +224,7 @@ class ClassicGroups:
             case _:
                 assert_never(sequel)
 
-    def committed(self, sequel: Sequel, turn: Turn) -> None:
+    def committed(self, sequel: Sequel, turn: GroupTurn) -> None:
         match sequel:
             case GroupCreated():
                 pass
@@ -240,7 +245,7 @@ class ClassicGroups:
             case _:
                 assert_never(sequel)
 
-    def failed(self, sequel: Sequel, code: ErrorCode, turn: Turn) -> None:
+    def failed(self, sequel: Sequel, code: ErrorCode, turn: GroupTurn) -> None:
         match sequel:
             case GroupCreated(join) | StaticMemberStored(join):
                 # After the append the group exists; only the answer is lost.
@@ -287,7 +292,7 @@ def _sync_error(
     return None
 
 
-def _leave_one(group: ClassicGroup, leaving: MemberIdentity, turn: Turn) -> ErrorCode:
+def _leave_one(group: ClassicGroup, leaving: MemberIdentity, turn: GroupTurn) -> ErrorCode:
     member_id, instance_id = leaving.member_id, leaving.group_instance_id
     if member_id == NO_MEMBER_ID and instance_id is not None:
         # Administrators name static members by their instance ids alone.

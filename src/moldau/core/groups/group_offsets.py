@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from moldau.core.coordinator.effects import Turn
 from moldau.core.coordinator.records import CoordinatorRecord
 from moldau.core.decision import Decision
 from moldau.core.groups.classic_group import ClassicGroup
@@ -15,6 +14,7 @@ from moldau.core.groups.rebalancing import expect_heartbeat
 from moldau.core.groups.registry import AnyGroup, GroupRegistry
 from moldau.core.groups.settings import GroupSettings
 from moldau.core.groups.states import GroupState
+from moldau.core.groups.turns import GroupTurn
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records.offset_commit import OffsetCommitValue
@@ -60,7 +60,7 @@ class GroupOffsets:
     # Committing
 
     def decide_commit(
-        self, request: OffsetCommitRequest, version: int, caller: Caller, turn: Turn
+        self, request: OffsetCommitRequest, version: int, caller: Caller, turn: GroupTurn
     ) -> Decision[CoordinatorRecord, OffsetCommitResponse]:
         """The caller has checked that the topics exist and has set both name and id. Raises
         KafkaError if nothing can be committed.
@@ -101,7 +101,7 @@ class GroupOffsets:
         return Decision(OffsetCommitResponse(topics=topics), records)
 
     def _check_committer(
-        self, request: OffsetCommitRequest, version: int, caller: Caller, turn: Turn
+        self, request: OffsetCommitRequest, version: int, caller: Caller, turn: GroupTurn
     ) -> None:
         group = self._registry.get(request.group_id)
         generation = request.generation_id_or_member_epoch

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from moldau.core.coordinator.effects import Append, TimerKey, Turn
+from moldau.core.coordinator.effects import Append, TimerKey
 from moldau.core.coordinator.records import CoordinatorRecord
 from moldau.core.decision import Decision
 from moldau.core.groups.classic_group import ClassicGroup
@@ -14,6 +14,7 @@ from moldau.core.groups.offsets import OffsetStore
 from moldau.core.groups.registry import AnyGroup, GroupRegistry
 from moldau.core.groups.settings import GroupSettings
 from moldau.core.groups.states import GroupState
+from moldau.core.groups.turns import GroupTurn
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.log_records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from moldau.protocol.log_records.legacy_offset_commit import (
@@ -80,34 +81,31 @@ class GroupShard:
 
     # Events
 
-    def loaded(self, turn: Turn) -> None:
+    def loaded(self, turn: GroupTurn) -> None:
         self.classic.loaded(turn)
         turn.start_timer(EXPIRY_TIMER, self._settings().offsets_check_interval_ms)
 
-    def unloaded(self, turn: Turn) -> None:
+    def unloaded(self, turn: GroupTurn) -> None:
         self.classic.unloaded(turn)
 
-    def timer_fired(self, key: TimerKey, turn: Turn) -> None:
+    def timer_fired(self, key: TimerKey, turn: GroupTurn) -> None:
         if key == EXPIRY_TIMER:
             self._expire(turn)
         else:
             self.classic.timer_fired(key, turn)
 
-    def appended(self, sequel: object, turn: Turn) -> None:
-        assert isinstance(sequel, Sequel), sequel
+    def appended(self, sequel: Sequel, turn: GroupTurn) -> None:
         self.classic.appended(sequel, turn)
 
-    def committed(self, sequel: object, turn: Turn) -> None:
-        assert isinstance(sequel, Sequel), sequel
+    def committed(self, sequel: Sequel, turn: GroupTurn) -> None:
         self.classic.committed(sequel, turn)
 
-    def failed(self, sequel: object, code: ErrorCode, turn: Turn) -> None:
-        assert isinstance(sequel, Sequel), sequel
+    def failed(self, sequel: Sequel, code: ErrorCode, turn: GroupTurn) -> None:
         self.classic.failed(sequel, code, turn)
 
     # Expiry and deletion
 
-    def _expire(self, turn: Turn) -> None:
+    def _expire(self, turn: GroupTurn) -> None:
         if not self._to_expire:
             self._to_expire = self.registry.ids()
         group_ids, self._to_expire = (
@@ -132,7 +130,7 @@ class GroupShard:
             tombstones += _group_tombstones(group)
         return tombstones
 
-    def decide_topics_deleted(self, deleted: Iterable[tuple[str, Uuid]], turn: Turn) -> None:
+    def decide_topics_deleted(self, deleted: Iterable[tuple[str, Uuid]], turn: GroupTurn) -> None:
         tombstones = list(self.offsets.tombstones_of_topics(deleted))
         if tombstones:
             turn.append(Append(records=tombstones, replays=True, is_atomic=False))

@@ -6,7 +6,7 @@ fences the member that had the instance id before.
 
 from dataclasses import replace
 
-from moldau.core.coordinator.effects import Append, Ticket, Turn
+from moldau.core.coordinator.effects import Append, Ticket
 from moldau.core.groups.classic_group import ClassicGroup, select_protocol
 from moldau.core.groups.group_records import group_record
 from moldau.core.groups.member import NO_MEMBER_ID, Caller, Member, Protocols
@@ -20,6 +20,7 @@ from moldau.core.groups.rebalancing import (
 from moldau.core.groups.responses import join_refused, joined, sync_refused
 from moldau.core.groups.settings import MEMBER_NAME_CHARS_MAX, PROTOCOLS_MAX, GroupSettings
 from moldau.core.groups.states import GroupState
+from moldau.core.groups.turns import GroupTurn
 from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 
@@ -73,7 +74,7 @@ def join_error(join: Join, settings: GroupSettings) -> ErrorCode | None:
     return None
 
 
-def join_group(group: ClassicGroup, join: Join, settings: GroupSettings, turn: Turn) -> None:
+def join_group(group: ClassicGroup, join: Join, settings: GroupSettings, turn: GroupTurn) -> None:
     if not _has_room(group, join.member_id, settings):
         group.remove(join.member_id)
         turn.stop_timer(session_timer(group, join.member_id))
@@ -107,7 +108,7 @@ def _has_room(group: ClassicGroup, member_id: str, settings: GroupSettings) -> b
             return member is not None or len(group.members) < members_max
 
 
-def _issue_id(group: ClassicGroup, join: Join, turn: Turn) -> None:
+def _issue_id(group: ClassicGroup, join: Join, turn: GroupTurn) -> None:
     member_id = join.new_member_id
     group.pending_members.add(member_id)
     turn.start_timer(session_timer(group, member_id), join.session_timeout_ms)
@@ -130,7 +131,7 @@ def _new_member(join: Join, member_id: str) -> Member:
 
 
 def _add(
-    group: ClassicGroup, join: Join, member_id: str, settings: GroupSettings, turn: Turn
+    group: ClassicGroup, join: Join, member_id: str, settings: GroupSettings, turn: GroupTurn
 ) -> None:
     if group.is_initial_rebalance:
         group.has_new_member = True
@@ -143,7 +144,7 @@ def _add(
 # Known members
 
 
-def _join_known(group: ClassicGroup, join: Join, settings: GroupSettings, turn: Turn) -> None:
+def _join_known(group: ClassicGroup, join: Join, settings: GroupSettings, turn: GroupTurn) -> None:
     member_id = join.member_id
     if member_id in group.pending_members:
         if join.instance_id is not None:
@@ -187,7 +188,7 @@ def _repeats_itself(group: ClassicGroup, member: Member, join: Join) -> bool:
 # Static members without a member id
 
 
-def _join_static(group: ClassicGroup, join: Join, settings: GroupSettings, turn: Turn) -> None:
+def _join_static(group: ClassicGroup, join: Join, settings: GroupSettings, turn: GroupTurn) -> None:
     assert join.instance_id is not None, join
     old_id = group.static_ids.get(join.instance_id)
     if old_id is None:
@@ -213,7 +214,7 @@ def _join_static(group: ClassicGroup, join: Join, settings: GroupSettings, turn:
         prepare_rebalance(group, settings, turn)
 
 
-def _fence(group: ClassicGroup, old: Member, new: Member, turn: Turn) -> None:
+def _fence(group: ClassicGroup, old: Member, new: Member, turn: GroupTurn) -> None:
     ticket = group.park_join(old, None)
     if ticket is not None:
         turn.reply(ticket, join_refused(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
@@ -224,13 +225,15 @@ def _fence(group: ClassicGroup, old: Member, new: Member, turn: Turn) -> None:
     group.replace_static(old.member_id, new)
 
 
-def static_member_appended(group: ClassicGroup, stored: StaticMemberStored, turn: Turn) -> None:
+def static_member_appended(
+    group: ClassicGroup, stored: StaticMemberStored, turn: GroupTurn
+) -> None:
     _fence(group, group.members[stored.old_id], stored.new, turn)
     expect_heartbeat(group, stored.new, turn)
 
 
 def static_member_committed(
-    group: ClassicGroup, stored: StaticMemberStored, settings: GroupSettings, turn: Turn
+    group: ClassicGroup, stored: StaticMemberStored, settings: GroupSettings, turn: GroupTurn
 ) -> None:
     """Before version 9 the response cannot tell a leader to skip the assignment. It names the
     leader's former id as leader instead, so that the member requests its assignment as a follower.

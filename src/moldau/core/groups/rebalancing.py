@@ -2,13 +2,14 @@
 expires; then a generation begins and waits for its leader's assignment.
 """
 
-from moldau.core.coordinator.effects import Append, TimerKey, Turn
+from moldau.core.coordinator.effects import Append, TimerKey
 from moldau.core.groups.classic_group import ClassicGroup
 from moldau.core.groups.group_records import group_record
 from moldau.core.groups.member import NO_MEMBER_ID, Member
 from moldau.core.groups.responses import join_refused, joined, sync_refused, synced
 from moldau.core.groups.settings import GroupSettings
 from moldau.core.groups.states import GroupState, may_rebalance
+from moldau.core.groups.turns import GroupTurn
 from moldau.protocol.error_codes import ErrorCode
 
 SESSION = "session"
@@ -28,14 +29,14 @@ def sync_timer(group: ClassicGroup) -> TimerKey:
     return (SYNC, group.group_id)
 
 
-def expect_heartbeat(group: ClassicGroup, member: Member, turn: Turn) -> None:
+def expect_heartbeat(group: ClassicGroup, member: Member, turn: GroupTurn) -> None:
     turn.start_timer(session_timer(group, member.member_id), member.session_timeout_ms)
 
 
 # Preparing
 
 
-def membership_changed(group: ClassicGroup, settings: GroupSettings, turn: Turn) -> None:
+def membership_changed(group: ClassicGroup, settings: GroupSettings, turn: GroupTurn) -> None:
     """A member joined, left or changed its protocols: a new generation is needed."""
     if may_rebalance(group.state):
         prepare_rebalance(group, settings, turn)
@@ -43,7 +44,7 @@ def membership_changed(group: ClassicGroup, settings: GroupSettings, turn: Turn)
         complete_if_all_joined(group, turn)
 
 
-def prepare_rebalance(group: ClassicGroup, settings: GroupSettings, turn: Turn) -> None:
+def prepare_rebalance(group: ClassicGroup, settings: GroupSettings, turn: GroupTurn) -> None:
     if group.state is GroupState.COMPLETING_REBALANCE:
         group.forget_assignments()
         answer_syncs(group, ErrorCode.REBALANCE_IN_PROGRESS, turn)
@@ -64,7 +65,7 @@ def prepare_rebalance(group: ClassicGroup, settings: GroupSettings, turn: Turn) 
         turn.start_timer(join_timer(group), group.rebalance_timeout_ms)
 
 
-def join_time_is_up(group: ClassicGroup, settings: GroupSettings, turn: Turn) -> None:
+def join_time_is_up(group: ClassicGroup, settings: GroupSettings, turn: GroupTurn) -> None:
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
     remaining_ms = group.initial_remaining_ms
@@ -77,7 +78,7 @@ def join_time_is_up(group: ClassicGroup, settings: GroupSettings, turn: Turn) ->
         complete_join(group, turn)
 
 
-def complete_if_all_joined(group: ClassicGroup, turn: Turn) -> None:
+def complete_if_all_joined(group: ClassicGroup, turn: GroupTurn) -> None:
     # A group's first rebalance always takes its full delay, even if all members have joined.
     if (
         group.state is GroupState.PREPARING_REBALANCE
@@ -90,7 +91,7 @@ def complete_if_all_joined(group: ClassicGroup, turn: Turn) -> None:
 # A new generation
 
 
-def complete_join(group: ClassicGroup, turn: Turn) -> None:
+def complete_join(group: ClassicGroup, turn: GroupTurn) -> None:
     """Removes members that have not joined, except static ones, whose sessions decide."""
     turn.stop_timer(join_timer(group))
     for member in list(group.members.values()):
@@ -110,7 +111,7 @@ def complete_join(group: ClassicGroup, turn: Turn) -> None:
         turn.append(Append(records=[group_record(group, {})]))
 
 
-def _announce_generation(group: ClassicGroup, turn: Turn) -> None:
+def _announce_generation(group: ClassicGroup, turn: GroupTurn) -> None:
     for member in group.members.values():
         ticket = group.park_join(member, None)
         if ticket is not None:
@@ -121,7 +122,7 @@ def _announce_generation(group: ClassicGroup, turn: Turn) -> None:
     turn.start_timer(sync_timer(group), group.rebalance_timeout_ms)
 
 
-def answer_syncs(group: ClassicGroup, code: ErrorCode | None, turn: Turn) -> None:
+def answer_syncs(group: ClassicGroup, code: ErrorCode | None, turn: GroupTurn) -> None:
     for member in group.members.values():
         ticket, member.sync_ticket = member.sync_ticket, None
         if ticket is not None:
@@ -130,7 +131,7 @@ def answer_syncs(group: ClassicGroup, code: ErrorCode | None, turn: Turn) -> Non
             expect_heartbeat(group, member, turn)
 
 
-def sync_time_is_up(group: ClassicGroup, settings: GroupSettings, turn: Turn) -> None:
+def sync_time_is_up(group: ClassicGroup, settings: GroupSettings, turn: GroupTurn) -> None:
     """Removes members that did not request their assignment: they do not process it either."""
     if group.state not in {GroupState.COMPLETING_REBALANCE, GroupState.STABLE}:
         return
@@ -144,7 +145,7 @@ def sync_time_is_up(group: ClassicGroup, settings: GroupSettings, turn: Turn) ->
 # Leaving members
 
 
-def drop_member(group: ClassicGroup, member: Member, turn: Turn) -> None:
+def drop_member(group: ClassicGroup, member: Member, turn: GroupTurn) -> None:
     """Removes the member. Its parked requests are refused, so that the client rejoins."""
     ticket = group.park_join(member, None)
     if ticket is not None:
@@ -155,7 +156,9 @@ def drop_member(group: ClassicGroup, member: Member, turn: Turn) -> None:
     group.remove(member.member_id)
 
 
-def session_ended(group: ClassicGroup, member_id: str, settings: GroupSettings, turn: Turn) -> None:
+def session_ended(
+    group: ClassicGroup, member_id: str, settings: GroupSettings, turn: GroupTurn
+) -> None:
     if member_id in group.pending_members:
         group.remove(member_id)
         if group.state is GroupState.PREPARING_REBALANCE and group.all_joined:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from moldau.core.metadata.image import PartitionImage
 from moldau.protocol.error_codes import ErrorCode
-from moldau.types import LeaderEpoch, Offset
+from moldau.types import BrokerId, LeaderEpoch, Offset
 
 ACKS_ALL = -1
 
@@ -42,7 +42,7 @@ _NOTHING: tuple[Effect, ...] = ()
 class PartitionLeader:
     def __init__(
         self,
-        broker_id: int,
+        broker_id: BrokerId,
         partition: PartitionImage,
         *,
         min_insync_replicas: int,
@@ -92,7 +92,7 @@ class PartitionLeader:
         self._held = up_to
         return self._commit()
 
-    def plan_fetch(self, broker_id: int) -> Refused | None:
+    def plan_fetch(self, broker_id: BrokerId) -> Refused | None:
         """Checked before a follower's fetch."""
         if broker_id == self._broker_id or broker_id not in self._partition.replicas:
             return Refused(
@@ -100,7 +100,7 @@ class PartitionLeader:
             )
         return None
 
-    def follower_fetched(self, broker_id: int, up_to: Offset) -> tuple[Effect, ...]:
+    def follower_fetched(self, broker_id: BrokerId, up_to: Offset) -> tuple[Effect, ...]:
         """A follower that fetches from `up_to` has everything before it."""
         assert self.plan_fetch(broker_id) is None, broker_id
         self._fetched[broker_id] = up_to
@@ -140,7 +140,7 @@ class PartitionLeader:
         self.high_watermark = committed
         return (Commit(committed),)
 
-    def _is_in_sync_again(self, broker_id: int, up_to: Offset) -> bool:
+    def _is_in_sync_again(self, broker_id: BrokerId, up_to: Offset) -> bool:
         return (
             self._proposed is None
             and broker_id not in self._partition.isr

@@ -9,7 +9,7 @@ from typing import Any
 from moldau.core.quorum.voters import RECONFIGURABLE_FROM, VoterKey
 from moldau.frozen import frozen
 from moldau.protocol.errors import MoldauError
-from moldau.types import INT32_MAX, NO_LEADER, ZERO_UUID, parse_uuid, uuid_text
+from moldau.types import INT32_MAX, NO_LEADER, ZERO_UUID, BrokerId, parse_uuid, uuid_text
 
 
 class QuorumStateError(MoldauError):
@@ -19,7 +19,7 @@ class QuorumStateError(MoldauError):
 @frozen(kw_only=True)
 class Election:
     epoch: int
-    leader_id: int = NO_LEADER
+    leader_id: BrokerId = NO_LEADER
     voted_for: VoterKey | None = None
 
 
@@ -62,8 +62,8 @@ def decode_election(content: bytes) -> Election:
             directory_id = parse_uuid(fields["votedDirectoryId"])
         return Election(
             epoch=_number(fields, "leaderEpoch"),
-            leader_id=_number(fields, "leaderId"),
-            voted_for=None if voted_id == NO_LEADER else VoterKey(voted_id, directory_id),
+            leader_id=BrokerId(_number(fields, "leaderId")),
+            voted_for=None if voted_id == NO_LEADER else VoterKey(BrokerId(voted_id), directory_id),
         )
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise QuorumStateError(f"it cannot be read: {error}") from error

@@ -32,7 +32,7 @@ from moldau.protocol.log_records import KRaftVersionRecord, LeaderChangeMessage
 from moldau.protocol.log_records.leader_change_message import Voter as LeaderChangeVoter
 from moldau.protocol.records.control_records import ControlType
 from moldau.protocol.wire.codec import encode
-from moldau.types import NO_LEADER, NO_OFFSET
+from moldau.types import NO_LEADER, NO_OFFSET, BrokerId, LeaderEpoch, Offset
 
 LEADER_CHANGE_VERSION = 0
 KRAFT_VERSION_RECORD_VERSION = 0
@@ -55,12 +55,12 @@ class State(Enum):
 class Started:
     """The node has started; the fields are what it found on the disk."""
 
-    log_end_offset: int
+    log_end_offset: Offset
     last_epoch: int
     """The epoch of the last record, or of the snapshot before the log."""
     election: Election | None
     voters: VoterSet
-    voters_offset: int
+    voters_offset: Offset
     """The offset of the voters' record in the log; -1 if only the format's snapshot or the settings
     name them.
     """
@@ -71,7 +71,7 @@ class Started:
 class Appended:
     """The leader appended records."""
 
-    end_offset: int
+    end_offset: Offset
 
 
 @frozen
@@ -79,14 +79,14 @@ class VersionRaised:
     """The leader appended `version_records` at `offset`."""
 
     level: int
-    offset: int
+    offset: Offset
 
 
 @frozen
 class Flushed:
     """Everything before `end_offset` is on this node's disk."""
 
-    end_offset: int
+    end_offset: Offset
 
 
 @frozen
@@ -125,7 +125,7 @@ class AppendControlBatch:
 class Commit:
     """Everything before `high_watermark` is committed."""
 
-    high_watermark: int
+    high_watermark: Offset
 
 
 @frozen
@@ -133,7 +133,7 @@ class LeaderChanged:
     """Comes after everything before the epoch is committed. NO_LEADER if this node resigned."""
 
     epoch: int
-    leader_id: int
+    leader_id: BrokerId
 
 
 Effect: TypeAlias = StoreElection | StartEpoch | AppendControlBatch | Commit | LeaderChanged
@@ -142,27 +142,27 @@ Effect: TypeAlias = StoreElection | StartEpoch | AppendControlBatch | Commit | L
 class Progress(NamedTuple):
     """A voter's flushed offset, and when it was reported."""
 
-    flushed_offset: int
+    flushed_offset: Offset
     reported_ms: int
 
 
-_NO_PROGRESS = Progress(0, -1)
+_NO_PROGRESS = Progress(Offset(0), -1)
 
 
 class ReplicaStatus(NamedTuple):
     """A replica in the response of DescribeQuorum."""
 
     key: VoterKey
-    log_end_offset: int
+    log_end_offset: Offset
     last_fetch_ms: int
     last_caught_up_ms: int
 
 
 @frozen(kw_only=True)
 class QuorumStatus:
-    leader_id: int
-    leader_epoch: int
-    high_watermark: int
+    leader_id: BrokerId
+    leader_epoch: LeaderEpoch
+    high_watermark: Offset
     voters: tuple[ReplicaStatus, ...]
     observers: tuple[ReplicaStatus, ...] = ()
     """Always empty: with one node, no observer fetches the metadata log."""
@@ -174,13 +174,13 @@ class QuorumMachine:
         self.local = local
         self.state = State.UNATTACHED
         self.epoch = 0
-        self.leader_id: int = NO_LEADER
+        self.leader_id: BrokerId = NO_LEADER
         self.voters = VoterSet({})
         self.kraft_version = 0
-        self.high_watermark: int = NO_OFFSET
+        self.high_watermark: Offset = NO_OFFSET
         """NO_OFFSET until a record of the leader's own epoch is committed."""
-        self.epoch_start_offset: int = NO_OFFSET
-        self.voters_written_offset: int = NO_OFFSET
+        self.epoch_start_offset: Offset = NO_OFFSET
+        self.voters_written_offset: Offset = NO_OFFSET
         """The offset of this epoch's last record of the voters."""
         self.log_end_offset = 0
         self._progress: dict[int, Progress] = {}
@@ -213,10 +213,10 @@ class QuorumMachine:
             progress = self._progress.get(voter.key.node_id, _NO_PROGRESS)
             reported_ms = now_ms if is_local else progress.reported_ms
             end_offset = self.log_end_offset if is_local else progress.flushed_offset
-            voters.append(ReplicaStatus(voter.key, end_offset, reported_ms, reported_ms))
+            voters.append(ReplicaStatus(voter.key, Offset(end_offset), reported_ms, reported_ms))
         return QuorumStatus(
             leader_id=self.leader_id,
-            leader_epoch=self.epoch,
+            leader_epoch=LeaderEpoch(self.epoch),
             high_watermark=self.high_watermark,
             voters=tuple(voters),
             endpoints=tuple(self.voters.by_id.values()),
@@ -264,7 +264,7 @@ class QuorumMachine:
             "only a quorum of this one node is supported so far"
         )
 
-    def _first_records(self, voters_offset: int) -> tuple[tuple[ControlType, bytes], ...]:
+    def _first_records(self, voters_offset: Offset) -> tuple[tuple[ControlType, bytes], ...]:
         """Record the leader in the log, and the voters unless the log has them already."""
         voters = [LeaderChangeVoter(voter_id=voter_id) for voter_id in self.voters.by_id]
         change = LeaderChangeMessage(
@@ -289,7 +289,7 @@ class QuorumMachine:
             (ControlType.KRAFT_VOTERS, voters.encode()),
         )
 
-    def _flushed_to(self, end_offset: int, now_ms: int) -> list[Effect]:
+    def _flushed_to(self, end_offset: Offset, now_ms: int) -> list[Effect]:
         if self.state is not State.LEADER:
             return []
         self._progress[self.local.key.node_id] = Progress(end_offset, now_ms)
@@ -301,8 +301,8 @@ class QuorumMachine:
         if reached <= max(self.epoch_start_offset, self.high_watermark):
             return []
         is_first = self.high_watermark == NO_OFFSET
-        self.high_watermark = reached
-        effects: list[Effect] = [Commit(reached)]
+        self.high_watermark = Offset(reached)
+        effects: list[Effect] = [Commit(Offset(reached))]
         if is_first:
             effects.append(LeaderChanged(self.epoch, self.leader_id))
         return effects

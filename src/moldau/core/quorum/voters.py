@@ -12,7 +12,7 @@ from moldau.protocol.log_records import VotersRecord
 from moldau.protocol.log_records.voters_record import Endpoint, KRaftVersionFeature
 from moldau.protocol.log_records.voters_record import Voter as VoterFields
 from moldau.protocol.wire.codec import decode, encode
-from moldau.types import ZERO_UUID, Buffer, Uuid, uuid_text
+from moldau.types import ZERO_UUID, BrokerId, Buffer, Uuid, uuid_text
 
 VOTERS_RECORD_VERSION = 0
 KRAFT_VERSION_MAX = 1
@@ -21,7 +21,7 @@ RECONFIGURABLE_FROM = 1
 
 
 class VoterKey(NamedTuple):
-    node_id: int
+    node_id: BrokerId
     directory_id: Uuid = ZERO_UUID
     """Zero if unknown: it is stored since kraft.version 1."""
 
@@ -92,7 +92,7 @@ class VoterSet:
 def _voter_of(fields: VoterFields) -> Voter:
     feature = fields.kraft_version_feature
     return Voter(
-        key=VoterKey(fields.voter_id, fields.voter_directory_id),
+        key=VoterKey(BrokerId(fields.voter_id), fields.voter_directory_id),
         endpoints=tuple(
             VoterEndpoint(each.name, each.host, each.port) for each in fields.endpoints
         ),

@@ -7,6 +7,7 @@ takes effect when it is committed.
 
 from collections.abc import Callable, Collection, Iterator
 from enum import Enum
+from typing import TypeAlias
 
 from moldau.core.coordinator.effects import Append, Reply, Ticket, TimerKey, Turn
 from moldau.core.coordinator.records import CoordinatorRecord
@@ -64,6 +65,9 @@ class Expired:
     transactional_ids: tuple[str, ...]
 
 
+TransactionTurn: TypeAlias = Turn[Sequel | Expired, MarkersNeeded | Completed]
+
+
 class TransactionShard:
     def __init__(self, settings: Callable[[], TransactionSettings]) -> None:
         self.transactions: dict[str, Transaction] = {}
@@ -107,17 +111,17 @@ class TransactionShard:
 
     # Loading and timers
 
-    def loaded(self, turn: Turn) -> None:
+    def loaded(self, turn: TransactionTurn) -> None:
         """Resumes the transactions whose end is decided."""
         for transaction in list(self.transactions.values()):
             if transaction.state in PREPARED:
                 self._need_markers(transaction, turn)
         turn.start_timer(EXPIRY_TIMER, self._settings().expiry_check_interval_ms)
 
-    def unloaded(self, turn: Turn) -> None:
+    def unloaded(self, turn: TransactionTurn) -> None:
         """Does nothing: the shell has refused the requests that waited for a commit."""
 
-    def timer_fired(self, key: TimerKey, turn: Turn) -> None:
+    def timer_fired(self, key: TimerKey, turn: TransactionTurn) -> None:
         if key == EXPIRY_TIMER:
             self._expire(turn)
         else:
@@ -131,7 +135,7 @@ class TransactionShard:
         current = self.transactions.get(transactional_id)
         return current is None or current.is_epoch_exhausted
 
-    def init(self, init: Init, fresh_id: int | None, ticket: Ticket, turn: Turn) -> None:
+    def init(self, init: Init, fresh_id: int | None, ticket: Ticket, turn: TransactionTurn) -> None:
         """Replies with a producer id and epoch."""
         self._check_not_pending(init.transactional_id)
         current = self.transactions.get(init.transactional_id)
@@ -144,7 +148,7 @@ class TransactionShard:
         else:
             self._change(next_state, turn, Reply(ticket, next_state.producer))
 
-    def add_partitions(self, add: AddPartitions, ticket: Ticket, turn: Turn) -> None:
+    def add_partitions(self, add: AddPartitions, ticket: Ticket, turn: TransactionTurn) -> None:
         """Replies with None."""
         # Checked first: the producer's id may be part of the pending change.
         self._check_not_pending(add.transactional_id)
@@ -172,7 +176,7 @@ class TransactionShard:
             for each in partitions
         }
 
-    def end(self, end: End, fresh_id: int | None, ticket: Ticket, turn: Turn) -> None:
+    def end(self, end: End, fresh_id: int | None, ticket: Ticket, turn: TransactionTurn) -> None:
         """Replies with the producer id and epoch to continue with; NO_PRODUCER before version 2."""
         next_state = decide_end(
             self.transactions.get(end.transactional_id),
@@ -196,7 +200,9 @@ class TransactionShard:
             if each not in self._pending and self.transactions[each].is_overdue(now_ms)
         ]
 
-    def abort_overdue(self, transactional_id: str, fresh_id: int | None, turn: Turn) -> None:
+    def abort_overdue(
+        self, transactional_id: str, fresh_id: int | None, turn: TransactionTurn
+    ) -> None:
         """Aborts the transaction if it is still overdue."""
         current = self.transactions.get(transactional_id)
         is_free = transactional_id not in self._pending
@@ -221,7 +227,7 @@ class TransactionShard:
     # Changes
 
     def _change(
-        self, after: Transaction, turn: Turn, *replies: Reply, step: Step = Step.CHANGE
+        self, after: Transaction, turn: TransactionTurn, *replies: Reply, step: Step = Step.CHANGE
     ) -> None:
         self._pending[after.transactional_id] = after.state
         record = transaction_record(after, self._settings().transaction_version)
@@ -236,7 +242,7 @@ class TransactionShard:
         )
 
     def _abort(
-        self, current: Transaction, fresh_id: int | None, turn: Turn, *replies: Reply
+        self, current: Transaction, fresh_id: int | None, turn: TransactionTurn, *replies: Reply
     ) -> None:
         transactional_id = current.transactional_id
         version = self._settings().transaction_version
@@ -246,7 +252,7 @@ class TransactionShard:
         step = Step.CHANGE if fenced is current else Step.FENCE
         self._change(after, turn, *replies, step=step)
 
-    def _need_markers(self, prepared: Transaction, turn: Turn) -> None:
+    def _need_markers(self, prepared: Transaction, turn: TransactionTurn) -> None:
         """Requests the markers. No other change of the id is accepted until it is complete."""
         self._failed_fences.discard(prepared.transactional_id)
         self._pending[prepared.transactional_id] = completed(prepared, turn.now_ms).state
@@ -260,27 +266,26 @@ class TransactionShard:
             )
         )
 
-    def markers_written(self, transactional_id: str, turn: Turn) -> None:
+    def markers_written(self, transactional_id: str, turn: TransactionTurn) -> None:
         """Every partition has its marker or was deleted."""
         current = self.transactions.get(transactional_id)
         if current is not None and current.state in PREPARED:
             self._complete(current, turn)
 
-    def _complete(self, prepared: Transaction, turn: Turn) -> None:
+    def _complete(self, prepared: Transaction, turn: TransactionTurn) -> None:
         self._change(completed(prepared, turn.now_ms), turn, step=Step.COMPLETE)
 
     # Results of appends
 
-    def appended(self, sequel: object, turn: Turn) -> None:
+    def appended(self, sequel: Sequel | Expired, turn: TransactionTurn) -> None:
         pass
 
-    def committed(self, sequel: object, turn: Turn) -> None:
+    def committed(self, sequel: Sequel | Expired, turn: TransactionTurn) -> None:
         if isinstance(sequel, Expired):
             for transactional_id in sequel.transactional_ids:
                 del self._pending[transactional_id]
                 self._forget(transactional_id)
             return
-        assert isinstance(sequel, Sequel)
         after = sequel.after
         del self._pending[after.transactional_id]
         self._set(after)
@@ -289,12 +294,11 @@ class TransactionShard:
         elif sequel.step is Step.COMPLETE:
             turn.request(Completed(after.transactional_id))
 
-    def failed(self, sequel: object, _code: ErrorCode, turn: Turn) -> None:
+    def failed(self, sequel: Sequel | Expired, _code: ErrorCode, turn: TransactionTurn) -> None:
         if isinstance(sequel, Expired):
             for transactional_id in sequel.transactional_ids:
                 self._pending.pop(transactional_id, None)
             return
-        assert isinstance(sequel, Sequel)
         transactional_id = sequel.after.transactional_id
         if sequel.step is Step.COMPLETE:
             turn.start_timer(("complete", transactional_id), COMPLETION_RETRY_MS)
@@ -305,7 +309,7 @@ class TransactionShard:
 
     # Expiry
 
-    def _expire(self, turn: Turn) -> None:
+    def _expire(self, turn: TransactionTurn) -> None:
         settings = self._settings()
         if not self._to_expire:
             self._to_expire = list(self.transactions)

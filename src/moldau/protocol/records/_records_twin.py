@@ -10,13 +10,9 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.checksum import crc32c
 from moldau.protocol.records.record import Record
-from moldau.types import Buffer
+from moldau.protocol.records.scanned_batch import BASE_OFFSET, LAST_OFFSET, SIZE, ScannedBatch
+from moldau.types import Buffer, LeaderEpoch, Offset
 
-# position, size, base offset, last offset, leader epoch, max timestamp, attributes, producer id,
-# producer epoch, base sequence, last offset delta, record count, base timestamp
-ScannedBatch: TypeAlias = tuple[
-    int, int, int, int, int, int, int, int, int, int, int, int, int
-]  # fmt: skip
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 # offset, timestamp, key, value, headers
 RecordToEncode: TypeAlias = tuple[
@@ -74,11 +70,11 @@ def scan_batches(
         problem, batch = _scan_one(view, position, end, verify_crc)
         if batch is None:
             return found, base + position, problem
-        if batch[2] < next_offset or batch[3] < batch[2]:
+        if batch[BASE_OFFSET] < next_offset or batch[LAST_OFFSET] < batch[BASE_OFFSET]:
             return found, base + position, BAD_OFFSETS
-        next_offset = batch[3] + 1
+        next_offset = batch[LAST_OFFSET] + 1
         found.append((base + position, *batch[1:]) if base else batch)
-        position += batch[1]
+        position += batch[SIZE]
     return found, base + position, None
 
 
@@ -105,7 +101,7 @@ def _scan_one(
 
 
 # size, base offset, last offset, leader epoch, max timestamp
-FollowingBatch: TypeAlias = tuple[int, int, int, int, int]
+FollowingBatch: TypeAlias = tuple[int, Offset, Offset, LeaderEpoch, int]
 
 
 def batches_within(
@@ -128,7 +124,8 @@ def batches_within(
         if base < floor_offset or delta < 0 or last >= offset_limit:
             return -1, -1, None
         if size > reach - position:
-            return position, next_offset, (size, base, last, epoch, max_time)
+            following = size, Offset(base), Offset(last), LeaderEpoch(epoch), max_time
+            return position, next_offset, following
         position += size
         floor_offset = next_offset = last + 1
     return position, next_offset, None
@@ -347,8 +344,9 @@ def stamp_batch(
     struct.pack_into(">q", view, 0, base_offset)
     struct.pack_into(">i", view, LOG_OVERHEAD, leader_epoch)
     return (
-        0, size, base_offset, _wrap64(base_offset + delta), leader_epoch, max_time, attributes,
-        producer_id, producer_epoch, sequence, delta, count, base_time,
+        0, size, Offset(base_offset), Offset(_wrap64(base_offset + delta)),
+        LeaderEpoch(leader_epoch), max_time, attributes, producer_id, producer_epoch, sequence,
+        delta, count, base_time,
     )  # fmt: skip
 
 

@@ -32,7 +32,8 @@ from moldau.protocol.records.record_columns import (
     HeaderColumns,
     SourceColumns,
 )
-from moldau.protocol.records.record_loops import ColumnSink, ScannedBatch, encode_columns
+from moldau.protocol.records.record_loops import ColumnSink, encode_columns
+from moldau.protocol.records.scanned_batch import ATTRIBUTES, RECORD_COUNT, SIZE, ScannedBatch
 from moldau.types import NO_TIMESTAMP, OFFSET_MAX, Buffer
 
 COLUMNS = (
@@ -162,9 +163,9 @@ def _expect(sink: ColumnSink, batches: Sequence[ScannedBatch], bytes_max: int) -
     for batch in batches:
         if size_bytes >= bytes_max:
             break
-        if not batch[6] & COMPRESSION_MASK:
-            records += batch[11]
-            size_bytes += batch[1]
+        if not batch[ATTRIBUTES] & COMPRESSION_MASK:
+            records += batch[RECORD_COUNT]
+            size_bytes += batch[SIZE]
     # A record count is untrusted until its records are read.
     sink.expect(min(records, size_bytes), size_bytes)
 

@@ -14,7 +14,6 @@ from moldau.protocol.records._records_twin import (
     INCOMPLETE,
     NO_KEY,
     RecordToEncode,
-    ScannedBatch,
 )
 
 if TYPE_CHECKING or not USE_COMPILED:
@@ -58,7 +57,6 @@ __all__ = [
     "ConsumerRecord",
     "RecordCursor",
     "RecordToEncode",
-    "ScannedBatch",
     "batches_within",
     "decode_records",
     "encode_columns",

@@ -7,6 +7,7 @@ them (KIP-534) and are removed after it: until then readers have time to see the
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from moldau.protocol.records.batches import (
     APPEND_TIME_FLAG,
@@ -29,7 +30,19 @@ from moldau.protocol.records.compression import (
     decompress,
 )
 from moldau.protocol.records.control_records import ControlType, control_type_of
-from moldau.protocol.records.record_loops import ScannedBatch
+from moldau.protocol.records.scanned_batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    LAST_OFFSET,
+    MAX_TIMESTAMP,
+    POSITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORD_COUNT,
+    SIZE,
+    ScannedBatch,
+)
 from moldau.storage.compaction.loops import OffsetMap, filter_records, rebase_timestamps
 from moldau.storage.compaction.plan import LastRecord
 from moldau.storage.compaction.transactions import TransactionTracker
@@ -40,18 +53,18 @@ _FLAGS_WITHOUT_RECORDS = APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 def batch_body(view: memoryview, header: ScannedBatch) -> Buffer:
     """The batch's records, decompressed."""
-    position = header[0]
-    body = view[position + BATCH_HEADER_SIZE : position + header[1]]
-    if header[6] & COMPRESSION_MASK:
-        return decompress(codec_of(header[6]), body, STORED_OUTPUT_BYTES_MAX)
+    position = header[POSITION]
+    body = view[position + BATCH_HEADER_SIZE : position + header[SIZE]]
+    if header[ATTRIBUTES] & COMPRESSION_MASK:
+        return decompress(codec_of(header[ATTRIBUTES]), body, STORED_OUTPUT_BYTES_MAX)
     return body
 
 
 def control_type_in(view: memoryview, header: ScannedBatch) -> ControlType | None:
     """None if an earlier pass removed the control record."""
-    if header[11] == 0:
+    if header[RECORD_COUNT] == 0:
         return None
-    return control_type_of(RecordBatch(view, header[0]).records()[0].key)
+    return control_type_of(RecordBatch(view, header[POSITION]).records()[0].key)
 
 
 @dataclass(slots=True)
@@ -88,29 +101,31 @@ class BatchFilter:
         kept: list[tuple[Buffer, int]] = []
         counts = self.counts
         for header in headers:
-            counts.bytes_read += header[1]
-            counts.records_read += header[11]
+            counts.bytes_read += header[SIZE]
+            counts.records_read += header[RECORD_COUNT]
             batch = self._filter(view, header)
             if batch is None and self._must_stay(header):
                 batch = _empty_batch(header)
             if batch is not None:
                 counts.bytes_kept += len(batch)
-                kept.append((batch, header[3]))
+                kept.append((batch, header[LAST_OFFSET]))
         return kept
 
     def _filter(self, view: memoryview, header: ScannedBatch) -> Buffer | None:
-        attributes = header[6]
-        horizon_ms = header[12] if attributes & DELETE_HORIZON_FLAG else None
+        attributes = header[ATTRIBUTES]
+        horizon_ms = header[BASE_TIMESTAMP] if attributes & DELETE_HORIZON_FLAG else None
         if attributes & CONTROL_FLAG:
             return self._filter_control(view, header, horizon_ms)
-        if attributes & TRANSACTIONAL_FLAG and self._transactions.on_data(header[3], header[7]):
+        if attributes & TRANSACTIONAL_FLAG and self._transactions.on_data(
+            header[LAST_OFFSET], header[PRODUCER_ID]
+        ):
             return None
-        if header[11] == 0:
+        if header[RECORD_COUNT] == 0:
             return None
         body = batch_body(view, header)
         keep_tombstones = horizon_ms is None or self._now_ms < horizon_ms
         count, content, has_tombstone, delta_max = filter_records(
-            self._map, body, header[11], header[2], keep_tombstones
+            self._map, body, header[RECORD_COUNT], header[BASE_OFFSET], keep_tombstones
         )
         self.counts.records_kept += count
         if count == 0:
@@ -118,66 +133,79 @@ class BatchFilter:
         set_horizon = has_tombstone and horizon_ms is None
         if content is None:
             return self._rewrite(header, body) if set_horizon else _whole(view, header)
-        max_timestamp_ms = header[5]
+        max_timestamp_ms = header[MAX_TIMESTAMP]
         if not attributes & APPEND_TIME_FLAG:
-            max_timestamp_ms = _wrap64(header[12] + delta_max)
-        remaining = _replace(header, max_timestamp_ms, count)
+            max_timestamp_ms = _wrap64(header[BASE_TIMESTAMP] + delta_max)
+        remaining = _with(header, {MAX_TIMESTAMP: max_timestamp_ms, RECORD_COUNT: count})
         return self._rewrite(remaining, content) if set_horizon else _build(remaining, content)
 
     def _filter_control(
         self, view: memoryview, header: ScannedBatch, horizon_ms: int | None
     ) -> Buffer | None:
         marker = control_type_in(view, header)
-        is_needless = self._transactions.on_control(header[3], header[7], marker)
+        is_needless = self._transactions.on_control(
+            header[LAST_OFFSET], header[PRODUCER_ID], marker
+        )
         if marker is None:
             return None
         if is_needless and horizon_ms is not None and horizon_ms <= self._now_ms:
             return None
-        self.counts.records_kept += header[11]
+        self.counts.records_kept += header[RECORD_COUNT]
         if is_needless and horizon_ms is None:
             return self._rewrite(header, batch_body(view, header))
         return _whole(view, header)
 
     def _rewrite(self, header: ScannedBatch, records: Buffer) -> Buffer:
         """Builds the batch with a delete horizon in place of the base timestamp."""
-        shift_ms = _wrap64(header[12] - self._new_horizon_ms)
-        stamped = rebase_timestamps(records, header[11], shift_ms)
-        attributes = header[6] | DELETE_HORIZON_FLAG
-        return _build((*header[:6], attributes, *header[7:12], self._new_horizon_ms), stamped)
+        shift_ms = _wrap64(header[BASE_TIMESTAMP] - self._new_horizon_ms)
+        stamped = rebase_timestamps(records, header[RECORD_COUNT], shift_ms)
+        attributes = header[ATTRIBUTES] | DELETE_HORIZON_FLAG
+        return _build(
+            _with(header, {ATTRIBUTES: attributes, BASE_TIMESTAMP: self._new_horizon_ms}), stamped
+        )
 
     def _must_stay(self, header: ScannedBatch) -> bool:
         """Whether an empty batch must stay because its header is still needed: as the last sequence
         or last epoch of a live producer, or as the last offset of the cleaned range.
         """
-        if header[3] + 1 == self._end_offset:
+        if header[LAST_OFFSET] + 1 == self._end_offset:
             return True
-        last = self._last_records.get(header[7]) if header[7] >= 0 else None
+        last = self._last_records.get(header[PRODUCER_ID]) if header[PRODUCER_ID] >= 0 else None
         if last is None:
             return False
         if last.last_data_offset >= 0:
-            return header[3] == last.last_data_offset
-        return bool(header[6] & CONTROL_FLAG) and header[8] == last.producer_epoch
+            return header[LAST_OFFSET] == last.last_data_offset
+        return (
+            bool(header[ATTRIBUTES] & CONTROL_FLAG)
+            and header[PRODUCER_EPOCH] == last.producer_epoch
+        )
 
 
 def _whole(view: memoryview, header: ScannedBatch) -> memoryview:
-    return view[header[0] : header[0] + header[1]]
+    return view[header[POSITION] : header[POSITION] + header[SIZE]]
 
 
-def _replace(header: ScannedBatch, max_timestamp_ms: int, count: int) -> ScannedBatch:
-    return (*header[:5], max_timestamp_ms, *header[6:11], count, header[12])
+def _with(header: ScannedBatch, changes: Mapping[int, int]) -> ScannedBatch:
+    fields = list(header)
+    for place, number in changes.items():
+        fields[place] = number
+    return cast("ScannedBatch", tuple(fields))
 
 
 def _empty_batch(header: ScannedBatch) -> bytes:
-    attributes = header[6] & _FLAGS_WITHOUT_RECORDS
-    return _build((*header[:6], attributes, *header[7:11], 0, NO_TIMESTAMP), b"")
+    attributes = header[ATTRIBUTES] & _FLAGS_WITHOUT_RECORDS
+    changes = {ATTRIBUTES: attributes, RECORD_COUNT: 0, BASE_TIMESTAMP: NO_TIMESTAMP}
+    return _build(_with(header, changes), b"")
 
 
 def _build(header: ScannedBatch, records: Buffer) -> bytes:
     """The batch of `header` with other records. Base offset, last offset and base sequence stay, so
     the last sequence does too.
     """
-    _, _, base_offset, _, leader_epoch, max_timestamp, attributes = header[:7]
-    producer_id, producer_epoch, base_sequence, delta, count, base_timestamp = header[7:]
+    (
+        _, _, base_offset, _, leader_epoch, max_timestamp, attributes, producer_id, producer_epoch,
+        base_sequence, delta, count, base_timestamp,
+    ) = header  # fmt: skip
     if attributes & COMPRESSION_MASK:
         records = compress(codec_of(attributes), records)
     length = BATCH_HEADER_SIZE - LOG_OVERHEAD + len(records)

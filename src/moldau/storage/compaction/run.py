@@ -21,7 +21,15 @@ from moldau.protocol.records.batches import (
     PRODUCER_ID_OFFSET,
     TRANSACTIONAL_FLAG,
 )
-from moldau.protocol.records.record_loops import INCOMPLETE, ScannedBatch, scan_batches
+from moldau.protocol.records.record_loops import INCOMPLETE, scan_batches
+from moldau.protocol.records.scanned_batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    LAST_OFFSET,
+    PRODUCER_ID,
+    RECORD_COUNT,
+    ScannedBatch,
+)
 from moldau.storage.compaction.filter import (
     BatchFilter,
     FilterCounts,
@@ -37,7 +45,7 @@ from moldau.storage.log.damaged_bytes import DamagedBytes, find_damage
 from moldau.storage.log.names import CLEANED_SUFFIX
 from moldau.storage.segment.scan import STRAY_OFFSETS
 from moldau.storage.segment.segment import Segment, SegmentSettings
-from moldau.types import Buffer
+from moldau.types import Buffer, Offset
 
 _log = logging.getLogger(__name__)
 
@@ -140,15 +148,18 @@ class CompactionPass:
         offset_map = self._map
         for view, headers in self._read(source, position):
             for header in headers:
-                last_offset, attributes = header[3], header[6]
+                last_offset, attributes = header[LAST_OFFSET], header[ATTRIBUTES]
                 if attributes & CONTROL_FLAG:
                     marker = control_type_in(view, header)
-                    transactions.on_control(last_offset, header[7], marker)
+                    transactions.on_control(last_offset, header[PRODUCER_ID], marker)
                 elif not (
-                    attributes & TRANSACTIONAL_FLAG and transactions.on_data(last_offset, header[7])
+                    attributes & TRANSACTIONAL_FLAG
+                    and transactions.on_data(last_offset, header[PRODUCER_ID])
                 ):
                     body = batch_body(view, header)
-                    if index_records(offset_map, body, header[11], header[2], start):
+                    if index_records(
+                        offset_map, body, header[RECORD_COUNT], header[BASE_OFFSET], start
+                    ):
                         return True
                 if last_offset >= start:
                     offset_map.latest_offset = last_offset
@@ -167,7 +178,7 @@ class CompactionPass:
         cleaned = Segment(
             self._filesystem,
             self.plan.directory,
-            group[0].base_offset,
+            Offset(group[0].base_offset),
             SegmentSettings(config.index_interval_bytes, config.segment_index_bytes),
             created_ms=self.plan.now_ms,
             life=CLEANED_SUFFIX,
@@ -194,11 +205,11 @@ class CompactionPass:
         )  # fmt: skip
         for view, headers in self._read(source, 0):
             for header in headers:
-                last_offset, producer_id = header[3], header[7]
-                if header[6] & CONTROL_FLAG:
+                last_offset, producer_id = header[LAST_OFFSET], header[PRODUCER_ID]
+                if header[ATTRIBUTES] & CONTROL_FLAG:
                     marker = control_type_in(view, header)
                     self._transactions.on_control(last_offset, producer_id, marker)
-                elif header[6] & TRANSACTIONAL_FLAG:
+                elif header[ATTRIBUTES] & TRANSACTIONAL_FLAG:
                     self._transactions.on_data(last_offset, producer_id)
         self._transactions.take_kept_aborts()
 
@@ -242,9 +253,12 @@ class CompactionPass:
                 if problem is not None and problem != INCOMPLETE:
                     raise _damaged(source, file, position + scanned, problem)
                 if headers:
-                    if headers[0][2] < next_offset or headers[-1][3] >= source.offset_limit:
+                    if (
+                        headers[0][BASE_OFFSET] < next_offset
+                        or headers[-1][LAST_OFFSET] >= source.offset_limit
+                    ):
                         raise _damaged(source, file, position, STRAY_OFFSETS)
-                    next_offset = headers[-1][3] + 1
+                    next_offset = headers[-1][LAST_OFFSET] + 1
                     yield view, headers
                     wanted = self._io_buffer_bytes
                 elif position < end:
@@ -272,7 +286,7 @@ class _SegmentWriter:
         stamp = batch[MAX_TIMESTAMP_OFFSET:PRODUCER_ID_OFFSET]
         max_timestamp_ms = int.from_bytes(stamp, "big", signed=True)
         if not self._segment.is_full_of_entries:
-            self._segment.index_batch(self._position, last_offset, max_timestamp_ms)
+            self._segment.index_batch(self._position, Offset(last_offset), max_timestamp_ms)
         self._pending.append(batch)
         self._pending_bytes += size
         self._position += size

@@ -34,7 +34,7 @@ from moldau.storage.disk.filesystem import sync_path
 from moldau.storage.log.damage import quarantine
 from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
-from moldau.types import INT64_MAX, NO_BROKER_EPOCH, TopicPartition, Uuid, uuid_text
+from moldau.types import INT64_MAX, NO_BROKER_EPOCH, Offset, TopicPartition, Uuid, uuid_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,8 +95,8 @@ class Logs:
                 if entry.kind is DirectoryKind.PARTITION:
                     checkpointed = Checkpointed(
                         recovery_point=recovery_points.get(partition, 0),
-                        log_start_offset=log_starts.get(partition, 0),
-                        high_watermark=high_watermarks.get(partition, 0),
+                        log_start_offset=log_starts.get(partition, Offset(0)),
+                        high_watermark=high_watermarks.get(partition, Offset(0)),
                         left=inventory.get(entry.name),
                     )
                 self._load_one(entry, checkpointed, is_clean=is_clean, now_ms=now_ms)
@@ -351,7 +351,7 @@ class Logs:
         after a change of leaders. Returns those that got shorter.
         """
         cut = {
-            partition: self.by_partition[partition].end_before(offset)
+            partition: self.by_partition[partition].end_before(Offset(offset))
             for partition, offset in offsets.items()
             if offset
             < max(
@@ -364,7 +364,7 @@ class Logs:
         return {
             partition
             for partition, offset in offsets.items()
-            if self.by_partition[partition].truncate_to(offset, now_ms)
+            if self.by_partition[partition].truncate_to(Offset(offset), now_ms)
         }
 
     def truncate_fully_and_start_at(
@@ -378,7 +378,7 @@ class Logs:
         run_here(self.checkpoints.lowering({partition: 0}))
         log = self.by_partition[partition]
         start = offset if log_start_offset is None else log_start_offset
-        run_here(log.starting_over(offset, start, now_ms))
+        run_here(log.starting_over(Offset(offset), Offset(start), now_ms))
         with contextlib.suppress(DiskFullError):
             run_here(self.checkpoints.writing())
 
@@ -391,7 +391,7 @@ class Logs:
         for log, offset in offsets.items():
             try:
                 with log.damage_handler:
-                    is_moved |= log.advance_log_start(offset)
+                    is_moved |= log.advance_log_start(Offset(offset))
                 results[log] = log.log_start_offset
             except KafkaError as error:
                 results[log] = error
@@ -423,7 +423,9 @@ class Logs:
             with self.directory.offline_on_error:
                 quarantine(self.directory.filesystem, log.path, log.damage)
             keeps_nothing = log.damage.segment_base_offset < 0
-            checkpointed = checkpointed.capped_at(0 if keeps_nothing else log.damage.first_offset)
+            checkpointed = checkpointed.capped_at(
+                Offset(0 if keeps_nothing else log.damage.first_offset)
+            )
             log = self._open(name, partition, checkpointed, is_clean=False, now_ms=now_ms)
         log.topic_id = damaged.topic_id
         self.by_partition[partition] = log

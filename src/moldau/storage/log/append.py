@@ -26,7 +26,18 @@ from moldau.protocol.records.batches import (
     patch_max_timestamp,
 )
 from moldau.protocol.records.compression import Compression
-from moldau.protocol.records.record_loops import INCOMPLETE, ScannedBatch, scan_batches, stamp_batch
+from moldau.protocol.records.record_loops import INCOMPLETE, scan_batches, stamp_batch
+from moldau.protocol.records.scanned_batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    MAX_TIMESTAMP,
+    POSITION,
+    PRODUCER_ID,
+    SIZE,
+    ScannedBatch,
+)
 from moldau.storage.disk.cached_reads import NotCachedError
 from moldau.storage.disk.failures import WRITES_REFUSED, refusal
 from moldau.storage.producers.entry import BatchMetadata, ProducerEntry
@@ -42,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class Caller(NamedTuple):
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     now_ms: int
     origin: AppendOrigin
     transaction_version: int
@@ -66,11 +77,11 @@ class VerifiedBatch(NamedTuple):
 
 
 class AppendResult(NamedTuple):
-    first_offset: int
-    last_offset: int
+    first_offset: Offset
+    last_offset: Offset
     append_time_ms: int
     """Our clock if the topic uses append time, else -1."""
-    log_start_offset: int
+    log_start_offset: Offset
     is_duplicate: bool = False
     """The batch was a retry and nothing was written: the offsets are those of the first append."""
 
@@ -78,7 +89,7 @@ class AppendResult(NamedTuple):
 class UnexpectedOffsetError(KafkaError):
     """A follower received records that it already has."""
 
-    def __init__(self, detail: str, first_offset: int, last_offset: int) -> None:
+    def __init__(self, detail: str, first_offset: Offset, last_offset: Offset) -> None:
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, detail)
         self.first_offset = first_offset
         self.last_offset = last_offset
@@ -203,8 +214,10 @@ def _append_prepared(log: "Log", prepared: Sequence[PreparedBatch], caller: Call
     ]
     _write(log, buffers, headers, producer_append, caller)
     is_stamped = timestamp_type is TimestampType.LOG_APPEND_TIME
-    append_time_ms = headers[-1][5] if is_stamped else NO_TIMESTAMP
-    return AppendResult(headers[0][2], headers[-1][3], append_time_ms, log.log_start_offset)
+    append_time_ms = headers[-1][MAX_TIMESTAMP] if is_stamped else NO_TIMESTAMP
+    return AppendResult(
+        headers[0][BASE_OFFSET], headers[-1][LAST_OFFSET], append_time_ms, log.log_start_offset
+    )
 
 
 def _append_stamped(
@@ -214,7 +227,7 @@ def _append_stamped(
     append: ProducerAppend | None = None
     expected: ProducerEntry | None = None
     producers = log.producers
-    if header[7] >= 0:
+    if header[PRODUCER_ID] >= 0:
         expected = producers.expects(header)
         if expected is None:
             append = producers.begin_append(caller.origin, verification=caller.verification)
@@ -229,7 +242,9 @@ def _append_stamped(
     _write(log, (records,), (header,), append, caller)
     if expected is not None:
         producers.advance(expected, header)
-    return AppendResult(header[2], header[3], NO_TIMESTAMP, log.log_start_offset)
+    return AppendResult(
+        header[BASE_OFFSET], header[LAST_OFFSET], NO_TIMESTAMP, log.log_start_offset
+    )
 
 
 def _answer_duplicate(log: "Log", duplicate: BatchMetadata) -> AppendResult:
@@ -273,17 +288,17 @@ def _future_header(
     log: "Log",
     batch: RecordBatch,
     before: Sequence[ScannedBatch],
-    leader_epoch: int,
+    leader_epoch: LeaderEpoch,
     max_timestamp_ms: int,
 ) -> ScannedBatch:
     """The batch's header as it will be in the log, after the other batches of the same append."""
     if before:
-        position = before[-1][0] + before[-1][1]
-        base_offset = before[-1][3] + 1
+        position = before[-1][POSITION] + before[-1][SIZE]
+        base_offset = Offset(before[-1][LAST_OFFSET] + 1)
     else:
         position, base_offset = 0, log.log_end_offset
     return (
-        position, batch.size_in_bytes, base_offset, base_offset + batch.last_offset_delta,
+        position, batch.size_in_bytes, base_offset, Offset(base_offset + batch.last_offset_delta),
         leader_epoch, max_timestamp_ms, batch.attributes, batch.producer_id, batch.producer_epoch,
         batch.base_sequence, batch.last_offset_delta, batch.record_count, batch.base_timestamp,
     )  # fmt: skip
@@ -292,9 +307,9 @@ def _future_header(
 def _check_producer(
     append: ProducerAppend, batch: RecordBatch, header: ScannedBatch
 ) -> BatchMetadata | None:
-    if not header[6] & CONTROL_FLAG:
+    if not header[ATTRIBUTES] & CONTROL_FLAG:
         return append.add_data(data_batch(header))
-    marker = end_marker(batch, header[2])
+    marker = end_marker(batch, header[BASE_OFFSET])
     if marker is not None:
         append.add_marker(marker)
     return None
@@ -303,10 +318,13 @@ def _check_producer(
 def _assigned(batch: RecordBatch, header: ScannedBatch, timestamp_type: TimestampType) -> Buffer:
     """The batch with our offset, epoch and time; patched in place if the buffer is writable."""
     buffer = bytearray(batch.view) if batch.view.readonly else batch.view
-    patch_base_offset(buffer, 0, header[2])
-    patch_leader_epoch(buffer, 0, header[4])
-    if header[5] != batch.max_timestamp or timestamp_type is TimestampType.LOG_APPEND_TIME:
-        patch_max_timestamp(buffer, 0, timestamp_type, header[5])
+    patch_base_offset(buffer, 0, header[BASE_OFFSET])
+    patch_leader_epoch(buffer, 0, header[LEADER_EPOCH])
+    if (
+        header[MAX_TIMESTAMP] != batch.max_timestamp
+        or timestamp_type is TimestampType.LOG_APPEND_TIME
+    ):
+        patch_max_timestamp(buffer, 0, timestamp_type, header[MAX_TIMESTAMP])
     return buffer
 
 
@@ -324,24 +342,24 @@ def append_assigned(log: "Log", records: Buffer, caller: Caller) -> AppendResult
     if not headers:
         return None
     first, last = headers[0], headers[-1]
-    if first[2] < log.log_end_offset:
+    if first[BASE_OFFSET] < log.log_end_offset:
         raise UnexpectedOffsetError(
             f"{log.topic_partition} ends at {log.log_end_offset} and received offsets "
-            f"{first[2]} to {last[3]}",
-            first[2],
-            last[3],
+            f"{first[BASE_OFFSET]} to {last[LAST_OFFSET]}",
+            first[BASE_OFFSET],
+            last[LAST_OFFSET],
         )
     view = memoryview(records)
     for group in _fitting_groups(headers, log.config.segment_size_max):
         append = _replicated_producers(log, view, group, caller)
-        start, end = group[0][0], group[-1][0] + group[-1][1]
+        start, end = group[0][POSITION], group[-1][POSITION] + group[-1][SIZE]
         _write(log, [view[start:end]], group, append, caller)
-    return AppendResult(first[2], last[3], NO_TIMESTAMP, log.log_start_offset)
+    return AppendResult(first[BASE_OFFSET], last[LAST_OFFSET], NO_TIMESTAMP, log.log_start_offset)
 
 
 def _of_known_epochs(headers: list[ScannedBatch], caller: Caller) -> list[ScannedBatch]:
     for place, header in enumerate(headers):
-        epoch = header[4]
+        epoch = header[LEADER_EPOCH]
         if caller.origin is AppendOrigin.RAFT_LEADER and epoch != caller.leader_epoch:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD,
@@ -356,20 +374,23 @@ def _of_known_epochs(headers: list[ScannedBatch], caller: Caller) -> list[Scanne
 def _fitting_groups(headers: list[ScannedBatch], segment_bytes: int) -> list[list[ScannedBatch]]:
     """One group if everything fits into one segment by bytes and by offsets, which is the rule."""
     first, last = headers[0], headers[-1]
-    if last[0] + last[1] - first[0] <= segment_bytes and last[3] - first[2] <= INT32_MAX:
+    if (
+        last[POSITION] + last[SIZE] - first[POSITION] <= segment_bytes
+        and last[LAST_OFFSET] - first[BASE_OFFSET] <= INT32_MAX
+    ):
         return [headers]
     groups: list[list[ScannedBatch]] = []
     size = 0
     for header in headers:
         if (
             not groups
-            or size + header[1] > segment_bytes
-            or header[3] - groups[-1][0][2] > INT32_MAX
+            or size + header[SIZE] > segment_bytes
+            or header[LAST_OFFSET] - groups[-1][0][BASE_OFFSET] > INT32_MAX
         ):
             groups.append([])
             size = 0
         groups[-1].append(header)
-        size += header[1]
+        size += header[SIZE]
     return groups
 
 
@@ -378,14 +399,14 @@ def _replicated_producers(
 ) -> ProducerAppend | None:
     append: ProducerAppend | None = None
     for header in headers:
-        if header[7] < 0:
+        if header[PRODUCER_ID] < 0:
             continue
         if append is None:
             append = log.producers.begin_append(caller.origin)
-        if not header[6] & CONTROL_FLAG:
+        if not header[ATTRIBUTES] & CONTROL_FLAG:
             append.add_data(data_batch(header))
             continue
-        marker = end_marker(RecordBatch(view, header[0]), header[2])
+        marker = end_marker(RecordBatch(view, header[POSITION]), header[BASE_OFFSET])
         if marker is not None:
             append.add_marker(marker)
     return append
@@ -407,8 +428,8 @@ def _write(
     if _must_roll(log, segment, start, headers, caller.now_ms):
         # At the log's end, so that a refused write leaves no gap before it, unless the offsets
         # would be too far from there.
-        is_far = last[3] - log.log_end_offset > INT32_MAX
-        segment = log.roll(caller.now_ms, first[2] if is_far else 0)
+        is_far = last[LAST_OFFSET] - log.log_end_offset > INT32_MAX
+        segment = log.roll(caller.now_ms, Offset(first[BASE_OFFSET] if is_far else 0))
         start = segment.file.size()
     try:
         segment.append(buffers)
@@ -417,14 +438,14 @@ def _write(
         _undo(segment, start, error)
     if log.directory.is_refusing:
         log.directory.write_taken(segment.file.size() - start)
-    log.log_end_offset = last[3] + 1
+    log.log_end_offset = Offset(last[LAST_OFFSET] + 1)
     log.appended_bytes += segment.file.size() - start
-    shift = start - first[0]
+    shift = start - first[POSITION]
     epochs = log.epochs
     for header in headers:
-        segment.index_batch(header[0] + shift, header[3], header[5])
-        if header[4] != epochs.latest_epoch and header[4] > NO_EPOCH:
-            epochs.assign(LeaderEpoch(header[4]), Offset(header[2]))
+        segment.index_batch(header[POSITION] + shift, header[LAST_OFFSET], header[MAX_TIMESTAMP])
+        if header[LEADER_EPOCH] != epochs.latest_epoch and header[LEADER_EPOCH] > NO_EPOCH:
+            epochs.assign(LeaderEpoch(header[LEADER_EPOCH]), Offset(header[BASE_OFFSET]))
     if producer_append is not None:
         log.producers.apply(producer_append)
         complete(log.producers, segment, producer_append.completed)
@@ -444,15 +465,19 @@ def _must_roll(
     """Full by size, by time, by index entries, or too far from its base offset."""
     config = log.config
     first, last = headers[0], headers[-1]
-    added_bytes = last[0] + last[1] - first[0]
+    added_bytes = last[POSITION] + last[SIZE] - first[POSITION]
     if size > config.segment_size_max - added_bytes:
         return True
     if size > 0:
-        newest_ms = last[5] if first is last else max(header[5] for header in headers)
+        newest_ms = (
+            last[MAX_TIMESTAMP]
+            if first is last
+            else max(header[MAX_TIMESTAMP] for header in headers)
+        )
         waited_ms = segment.waited_for_roll_ms(now_ms, newest_ms)
         if waited_ms > config.segment_age_max_ms - segment.roll_jitter_ms:
             return True
-    return segment.is_full_of_entries or not segment.can_hold(last[3])
+    return segment.is_full_of_entries or not segment.can_hold(last[LAST_OFFSET])
 
 
 def _undo(segment: Segment, size: int, error: OSError) -> None:

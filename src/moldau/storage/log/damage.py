@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from moldau.protocol.records.scanned_batch import LAST_OFFSET, POSITION
 from moldau.storage.directory.clean_stop_manifest import (
     LogInventory,
     inventory_text,
@@ -23,6 +24,7 @@ from moldau.storage.log.names import (
 )
 from moldau.storage.segment.scan import SegmentScan
 from moldau.storage.segment.walk import CorruptSegmentError
+from moldau.types import Offset
 
 if TYPE_CHECKING:
     from moldau.storage.log.log import Log
@@ -36,10 +38,10 @@ _SEGMENTS = "segments "
 class Damage(NamedTuple):
     """Records that were promised (flushed, or below the high watermark) and cannot be read."""
 
-    first_offset: int
+    first_offset: Offset
     """The sound part of the log ends at this offset."""
     promised_end: int
-    segment_base_offset: int
+    segment_base_offset: Offset
     reason: str
 
 
@@ -53,7 +55,9 @@ def note_damage(
     write_atomically(filesystem, path / DAMAGE_FILE_NAME, note.encode())
 
 
-def note_damaged_segments(filesystem: FileSystem, path: Path, reasons: Mapping[int, str]) -> None:
+def note_damaged_segments(
+    filesystem: FileSystem, path: Path, reasons: Mapping[Offset, str]
+) -> None:
     """Makes every later start examine these segments again, even after a clean stop."""
     reason = next(iter(reasons.values()), "")
     note = f"{reason}\n{_SEGMENTS}{json.dumps(sorted(reasons))}\n"
@@ -154,7 +158,9 @@ def keep_aside(filesystem: FileSystem, source: Path) -> None:
     filesystem.sync_directory(aside)
 
 
-def _cut_damaged(filesystem: FileSystem, source: Path, aside: Path, end_offset: int) -> list[Path]:
+def _cut_damaged(
+    filesystem: FileSystem, source: Path, aside: Path, end_offset: Offset
+) -> list[Path]:
     file = filesystem.open(source)
     try:
         size = file.size()
@@ -177,12 +183,12 @@ def _cut_damaged(filesystem: FileSystem, source: Path, aside: Path, end_offset: 
     return [target]
 
 
-def _sound_bytes(scan: SegmentScan, end_offset: int) -> int:
+def _sound_bytes(scan: SegmentScan, end_offset: Offset) -> int:
     """The position where the batches before `end_offset` end."""
     for headers in scan:
         for header in headers:
-            if header[3] >= end_offset:
-                return header[0]
+            if header[LAST_OFFSET] >= end_offset:
+                return header[POSITION]
     return scan.valid_end
 
 

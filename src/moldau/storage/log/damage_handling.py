@@ -13,6 +13,7 @@ from moldau.storage.disk.disk_steps import Steps
 from moldau.storage.disk.failures import DamagedFileError, DamageFound
 from moldau.storage.log.damage import Damage, note_damage, note_damaged_segments
 from moldau.storage.segment.walk import CorruptSegmentError
+from moldau.types import Offset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +62,7 @@ def _limit_to_next_segment(log: "LogState", segment: "SegmentFiles") -> None:
     end = next((base for base in log.segments.base_offsets if base > segment.base_offset), None)
     end = log.log_end_offset if end is None else end
     segment.damaged = tuple(
-        each._replace(next_offset=min(each.next_offset, end)) for each in segment.damaged
+        each._replace(next_offset=Offset(min(each.next_offset, end))) for each in segment.damaged
     )
 
 
@@ -82,7 +83,7 @@ def _report(log: "LogState", segment: "SegmentFiles", damaged: "Sequence[Damaged
         )
 
 
-def _noting_segments(log: "LogState", reasons: dict[int, str]) -> Steps[None]:
+def _noting_segments(log: "LogState", reasons: dict[Offset, str]) -> Steps[None]:
     with log.directory.offline_on_error:
         yield lambda: note_damaged_segments(log.filesystem, log.path, reasons)
 
@@ -92,7 +93,7 @@ def take_offline(log: "LogState", error: DamagedFileError) -> None:
     digits = error.path.name[:20]
     base_offset = int(digits) if digits.isdecimal() else log.log_start_offset
     promised_end = max(log.high_watermark, log.flushed_offset)
-    log.damage = Damage(base_offset, promised_end, base_offset, error.reason)
+    log.damage = Damage(Offset(base_offset), promised_end, Offset(base_offset), error.reason)
     log.directory.on_damage(
         DamageFound(
             log.topic_partition,

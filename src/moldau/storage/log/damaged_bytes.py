@@ -16,10 +16,11 @@ from moldau.protocol.records.batches import (
     MAGIC_OFFSET,
 )
 from moldau.protocol.records.checksum import crc32c
-from moldau.protocol.records.record_loops import BAD_OFFSETS, ScannedBatch, scan_batches
+from moldau.protocol.records.record_loops import BAD_OFFSETS, scan_batches
+from moldau.protocol.records.scanned_batch import BASE_OFFSET, LAST_OFFSET, POSITION, ScannedBatch
 from moldau.storage.disk.filesystem import File
 from moldau.storage.segment.scan import STRAY_OFFSETS, SegmentScan
-from moldau.types import INT64_MAX
+from moldau.types import INT64_MAX, Offset
 
 _SEARCH_BYTES = 1 << 20
 # Base offset, length, magic, checksum, attributes, last offset delta, number of records.
@@ -33,8 +34,8 @@ class DamagedBytes(NamedTuple):
 
     position: int
     end: int
-    first_offset: int
-    next_offset: int
+    first_offset: Offset
+    next_offset: Offset
     """Base offset of the following batch."""
     reason: str
 
@@ -93,16 +94,16 @@ class TolerantScan:
     def _hold_back(self, headers: list[ScannedBatch]) -> list[ScannedBatch]:
         found = headers if self._held is None else [self._held, *headers]
         if len(found) > 1:
-            self._held_from = found[-2][3] + 1
+            self._held_from = found[-2][LAST_OFFSET] + 1
         self._held = found.pop()
-        self.next_offset = self._held[3] + 1
+        self.next_offset = self._held[LAST_OFFSET] + 1
         return found
 
     def _let_go_if_wrong(self) -> None:
         """Drops the held batch if its own offset is the wrong one."""
         held = self._held
         if held is not None and self._is_wrong(held, self.valid_end):
-            self.valid_end, self.next_offset, self._held = held[0], self._held_from, None
+            self.valid_end, self.next_offset, self._held = held[POSITION], self._held_from, None
 
     def _pass_by(self, problem: str) -> int:
         """The position of the next batch that may be sound; the end of the file if there
@@ -125,14 +126,16 @@ class TolerantScan:
             self.valid_end, self.problem = end, None
         if self.damaged and self.damaged[-1].end == start:
             start, _, first_offset, _, problem = self.damaged.pop()
-        self.damaged.append(DamagedBytes(start, end, first_offset, next_offset, problem))
+        self.damaged.append(
+            DamagedBytes(start, end, Offset(first_offset), Offset(next_offset), problem)
+        )
         return end
 
     def _is_wrong(self, held: ScannedBatch, position: int) -> bool:
         """Checksums do not cover offsets. If the offset of a batch is corrupted upwards, the next
         batch seems to come before it.
         """
-        if held[2] == self._held_from:
+        if held[BASE_OFFSET] == self._held_from:
             return False
         return self._sound_at(position, self._held_from) is not None
 

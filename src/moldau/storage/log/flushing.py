@@ -20,6 +20,7 @@ from moldau.protocol.errors import KafkaError
 from moldau.storage.disk.failures import OUT_OF_DESCRIPTORS, DiskFullError, SyncFailedError
 from moldau.storage.disk.filesystem import File, FileSystem, sync_path
 from moldau.storage.segment.open_segments import segments_open_max
+from moldau.types import Offset
 from moldau.unexpected import log_unexpected
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class FlushTicket:
     def __init__(
         self,
         log: "LogState",
-        end_offset: int,
+        end_offset: Offset,
         *,
         files: Sequence[File],
         paths: Sequence[Path] = (),

@@ -37,7 +37,7 @@ class Log(LogState):
     def append_as_leader(
         self,
         records: Buffer | PreparedBatch | VerifiedBatch,
-        leader_epoch: int,
+        leader_epoch: LeaderEpoch,
         now_ms: int,
         *,
         origin: AppendOrigin = AppendOrigin.CLIENT,
@@ -63,7 +63,7 @@ class Log(LogState):
         return partial(log_append.prepare, records, log_append.rules_for(self, caller))
 
     def append_as_follower(
-        self, records: Buffer, leader_epoch: int, now_ms: int
+        self, records: Buffer, leader_epoch: LeaderEpoch, now_ms: int
     ) -> AppendResult | None:
         """Write the leader's batches with the leader's offsets. Checksums and order are verified; a
         partial last batch, and batches of an epoch later than ours, are dropped. None if all are.
@@ -74,7 +74,7 @@ class Log(LogState):
 
     def read(
         self,
-        offset: int,
+        offset: Offset,
         max_bytes: int,
         *,
         isolation: Isolation = Isolation.HIGH_WATERMARK,
@@ -98,7 +98,7 @@ class Log(LogState):
 
     def find(
         self,
-        offset: int,
+        offset: Offset,
         max_bytes: int,
         reads: CachedReads,
         *,
@@ -129,7 +129,7 @@ class Log(LogState):
             return log_read.offset_for_timestamp(self, timestamp_ms)
 
     def batch_of_time(
-        self, timestamp_ms: int, start_offset: int, reads: CachedReads
+        self, timestamp_ms: int, start_offset: Offset, reads: CachedReads
     ) -> BatchOfTime | None:
         """The batch in which `offset_for_timestamp` would search, for callers that decode large
         batches elsewhere. Raises NotCachedError instead of waiting for the disk.
@@ -144,7 +144,7 @@ class Log(LogState):
         with self.damage_handler:
             self.epochs.assign(LeaderEpoch(epoch), Offset(self.log_end_offset))
 
-    def skip_to(self, offset: int, now_ms: int) -> None:
+    def skip_to(self, offset: Offset, now_ms: int) -> None:
         """The log being copied has no records between our end and `offset`; continue there."""
         with self.damage_handler:
             assert offset > self.log_end_offset, (offset, self.log_end_offset)
@@ -154,7 +154,7 @@ class Log(LogState):
 
     # Truncation
 
-    def truncate_to(self, offset: int, now_ms: int) -> bool:
+    def truncate_to(self, offset: Offset, now_ms: int) -> bool:
         """Drop everything from `offset` on, for a follower whose leader has different records
         there. The log then ends after its last whole batch before `offset`. Returns True if it got
         shorter.
@@ -184,13 +184,13 @@ class Log(LogState):
             self.reload_producers(now_ms)
             return True
 
-    def end_before(self, offset: int) -> int:
+    def end_before(self, offset: Offset) -> int:
         """The end of the log if it were truncated to `offset`: batches are never split."""
         with self.damage_handler:
             index = self.segments.floor_place(offset)
             return self.segments[index].end_before(offset) if index >= 0 else offset
 
-    def starting_over(self, offset: int, log_start_offset: int, now_ms: int) -> Steps[None]:
+    def starting_over(self, offset: Offset, log_start_offset: Offset, now_ms: int) -> Steps[None]:
         """Drop everything; the next record gets `offset`. Old files are unlinked, never
         truncated.
         """
@@ -200,7 +200,7 @@ class Log(LogState):
             yield lambda: self.filesystem.sync_directory(self.path)
             self.flushed_offset = max(self.flushed_offset, offset)
 
-    def _begin_again(self, offset: int, log_start_offset: int, now_ms: int) -> None:
+    def _begin_again(self, offset: Offset, log_start_offset: Offset, now_ms: int) -> None:
         assert not self.is_swapping
         self.retire(list(self.segments)[::-1], now_ms)
         segment = self.new_segment(offset, now_ms)
@@ -213,7 +213,7 @@ class Log(LogState):
         self._end_at(offset)
         self.update_high_watermark(offset)
 
-    def _end_at(self, end_offset: int) -> None:
+    def _end_at(self, end_offset: Offset) -> None:
         self.log_end_offset = end_offset
         self.flushed_offset = min(self.flushed_offset, end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)

@@ -5,6 +5,8 @@ twenty digits, its base offset; a suffix after the kind marks the file's stage o
 from pathlib import Path
 from typing import NamedTuple
 
+from moldau.types import Offset
+
 LOG_SUFFIX = ".log"
 OFFSET_INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
@@ -45,7 +47,7 @@ OFFSET_DIGITS = 20
 class SegmentFileName(NamedTuple):
     """`00000000000000000042.log.swap` is (42, ".log", ".swap")."""
 
-    base_offset: int
+    base_offset: Offset
     kind: str
     life: str
 
@@ -62,8 +64,8 @@ def parse_segment_file_name(name: str) -> SegmentFileName | None:
     life = "." + lives[0] if lives else ""
     if len(lives) > 1 or "." + kind not in _KINDS or (life and life not in _LIFE_SUFFIXES):
         return None
-    return SegmentFileName(int(digits), "." + kind, life)
+    return SegmentFileName(Offset(int(digits)), "." + kind, life)
 
 
-def segment_path(directory: Path, base_offset: int, kind: str, life: str = "") -> Path:
+def segment_path(directory: Path, base_offset: Offset, kind: str, life: str = "") -> Path:
     return directory / f"{base_offset:020d}{kind}{life}"

@@ -14,7 +14,7 @@ from moldau.storage.disk.cached_reads import CachedReads
 from moldau.storage.segment.segment import Segment
 from moldau.storage.segment.transaction_index import AbortedTransaction
 from moldau.storage.segment.walk import BatchSpan
-from moldau.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, Offset
+from moldau.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, LeaderEpoch, Offset
 
 if TYPE_CHECKING:
     from moldau.storage.log.log import Log
@@ -39,7 +39,7 @@ class Isolation(Enum):
 class ReadResult(NamedTuple):
     records: memoryview
     """Whole batches; empty if none is visible yet."""
-    next_offset: int
+    next_offset: Offset
     """The offset of the first batch returned; nothing before it was skipped."""
     aborted: list[AbortedTransaction] | None = None
     first_batch_bytes: int = 0
@@ -49,8 +49,8 @@ class ReadResult(NamedTuple):
 class FoundBatches(NamedTuple):
     """The position of batches that a reader may see. Valid until the log is used otherwise."""
 
-    offset: int
-    next_offset: int
+    offset: Offset
+    next_offset: Offset
     aborted: list[AbortedTransaction] | None
     place: int = 0
     start: int = 0
@@ -68,8 +68,8 @@ class FoundBatches(NamedTuple):
 
 class FoundOffset(NamedTuple):
     timestamp_ms: int
-    offset: int
-    leader_epoch: int | None
+    offset: Offset
+    leader_epoch: LeaderEpoch | None
 
 
 _NOTHING = memoryview(b"")
@@ -77,7 +77,7 @@ _NOTHING = memoryview(b"")
 
 def find(
     log: "Log",
-    offset: int,
+    offset: Offset,
     max_bytes: int,
     isolation: Isolation,
     *,
@@ -117,7 +117,7 @@ def find(
         else:
             end, next_offset = segment.boundary(reach, first.position, reads)
     return FoundBatches(
-        offset, next_offset, aborted, place, first.position, end, 0, next_offset >= bound
+        offset, Offset(next_offset), aborted, place, first.position, end, 0, next_offset >= bound
     )
 
 
@@ -141,7 +141,7 @@ def _bound(log: "Log", isolation: Isolation) -> int:
 
 
 def _find_batch(
-    log: "Log", offset: int, reads: CachedReads | None
+    log: "Log", offset: Offset, reads: CachedReads | None
 ) -> tuple[int, Segment, BatchSpan] | None:
     """Compaction may have emptied the rest of a segment: then the search moves to the next one."""
     segments = log.segments
@@ -158,7 +158,7 @@ def _bound_position(
 ) -> int:
     """The position in the segment that a reader limited to offsets before `bound` may reach."""
     if first.last_offset < bound:
-        span = segment.locate(bound, reads)
+        span = segment.locate(Offset(bound), reads)
         return segment.size if span is None else span.position
     return first.position
 
@@ -176,7 +176,11 @@ def _sound_end(log: "Log", segment: Segment, first: BatchSpan) -> int:
 
 
 def aborted_transactions(
-    log: "Log", place: int, offset: int, upper_bound_offset: int, reads: CachedReads | None = None
+    log: "Log",
+    place: int,
+    offset: Offset,
+    upper_bound_offset: Offset,
+    reads: CachedReads | None = None,
 ) -> list[AbortedTransaction]:
     """The transactions that overlap [offset, upper_bound_offset). A marker may be in a later
     segment.
@@ -216,7 +220,7 @@ def offset_for_timestamp(log: "Log", timestamp_ms: int) -> FoundOffset | None:
         found = batch.find()
         if found is not None or timestamp_ms == ListOffsetsTimestamp.MAX_TIMESTAMP:
             return found
-        start_offset = batch.last_offset + 1
+        start_offset = Offset(batch.last_offset + 1)
     return None
 
 
@@ -228,8 +232,8 @@ class BatchOfTime(NamedTuple):
     batch: RecordBatch
     timestamp_min: int
     offset_min: int
-    last_offset: int
-    leader_epoch: int | None
+    last_offset: Offset
+    leader_epoch: LeaderEpoch | None
 
     @property
     def is_heavy(self) -> bool:
@@ -244,11 +248,11 @@ class BatchOfTime(NamedTuple):
         found = self.batch.first_record_at(
             self.timestamp_min, self.offset_min, STORED_OUTPUT_BYTES_MAX
         )
-        return None if found is None else FoundOffset(found[1], found[0], self.leader_epoch)
+        return None if found is None else FoundOffset(found[1], Offset(found[0]), self.leader_epoch)
 
 
 def batch_of_time(
-    log: "Log", timestamp_ms: int, start_offset: int, reads: CachedReads | None = None
+    log: "Log", timestamp_ms: int, start_offset: Offset, reads: CachedReads | None = None
 ) -> BatchOfTime | None:
     """The first batch from an offset on with a record at or after a time; for MAX_TIMESTAMP the
     batch with the largest timestamp. If the batch does not contain such a record, search again
@@ -270,7 +274,7 @@ def _latest_batch(log: "Log", reads: CachedReads | None) -> BatchOfTime | None:
         each.know_max_timestamp(reads)
     segment = max(log.segments, key=lambda candidate: candidate.max_timestamp[0])
     max_ms, last_offset = segment.max_timestamp
-    span = segment.locate(last_offset, reads) if max_ms >= 0 else None
+    span = segment.locate(Offset(last_offset), reads) if max_ms >= 0 else None
     return None if span is None else _of_span(segment, span, (max_ms, span.base_offset), reads)
 
 

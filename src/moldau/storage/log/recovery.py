@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moldau.frozen import frozen
-from moldau.protocol.records.record_loops import ScannedBatch
+from moldau.protocol.records.scanned_batch import (
+    BASE_OFFSET,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    ScannedBatch,
+)
 from moldau.storage.directory.clean_stop_manifest import LogInventory, checksum_of
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.failures import CorruptCheckpointError, CorruptIndexError, refused_if_full
@@ -55,8 +60,8 @@ class Checkpointed:
     """The entries for one log in the directory's checkpoint files."""
 
     recovery_point: int = 0
-    log_start_offset: int = 0
-    high_watermark: int = 0
+    log_start_offset: Offset = Offset(0)
+    high_watermark: Offset = Offset(0)
     left: LogInventory | None = None
     """The manifest entry of the previous clean stop, if known."""
 
@@ -64,7 +69,7 @@ class Checkpointed:
     def promised_end(self) -> int:
         return max(self.recovery_point, self.high_watermark)
 
-    def capped_at(self, end_offset: int) -> "Checkpointed":
+    def capped_at(self, end_offset: Offset) -> "Checkpointed":
         return replace(
             self,
             recovery_point=min(self.recovery_point, end_offset),
@@ -112,7 +117,7 @@ def open_log(
 class _SoundEnd(NamedTuple):
     """Where the sound batches end: offset after them, index of the segment, bytes of it."""
 
-    offset: int
+    offset: Offset
     place: int
     size: int
 
@@ -167,13 +172,15 @@ class _Loader:
             is_clean = False
             end_offset, damage = self._recover(segments)
         elif end_offset < self._checkpointed.promised_end:
-            damage = self._shorter(segments, end_offset, "the log ends there")
+            damage = self._shorter(segments, Offset(end_offset), "the log ends there")
         start = self._checkpointed.log_start_offset
         if damage is None and end_offset < start and any(segment.size for segment in segments):
             # Either may be wrong. Accepting the damage puts all segments aside and continues at the
             # start.
-            damage = Damage(end_offset, start, -1, f"it ends before its start offset {start}")
-        loaded = self._result(segments, end_offset, damage, is_clean=is_clean)
+            damage = Damage(
+                Offset(end_offset), start, Offset(-1), f"it ends before its start offset {start}"
+            )
+        loaded = self._result(segments, Offset(end_offset), damage, is_clean=is_clean)
         self._note(damage, segments, is_noted=suspect)
         return loaded
 
@@ -187,7 +194,7 @@ class _Loader:
             forget_damage(self._filesystem, self._path)
 
     def _result(
-        self, segments: list[Segment], end_offset: int, damage: Damage | None, *, is_clean: bool
+        self, segments: list[Segment], end_offset: Offset, damage: Damage | None, *, is_clean: bool
     ) -> LoadedLog:
         checkpointed = self._checkpointed
         if damage is None and end_offset < checkpointed.log_start_offset:
@@ -220,7 +227,7 @@ class _Loader:
             log_start_offset=log_start_offset,
             log_end_offset=end_offset,
             high_watermark=max(min(checkpointed.high_watermark, end_offset), log_start_offset),
-            flushed_offset=max(flushed, log_start_offset),
+            flushed_offset=Offset(max(flushed, log_start_offset)),
             damage=damage,
         )
 
@@ -240,7 +247,7 @@ class _Loader:
         link(segments)
         return segments
 
-    def _new_segment(self, base_offset: int) -> Segment:
+    def _new_segment(self, base_offset: Offset) -> Segment:
         segment = Segment(
             self._filesystem, self._path, base_offset, self._settings, created_ms=self._now_ms
         )
@@ -268,7 +275,7 @@ class _Loader:
         there = {(name.base_offset, name.kind) for name in files}
         first_scanned = len(segments)
         if not is_clean:
-            first_scanned = max(Segments(segments).floor_place(self._scan_from), 0)
+            first_scanned = max(Segments(segments).floor_place(Offset(self._scan_from)), 0)
         for segment in segments[:first_scanned]:
             base_offset = segment.base_offset
             if not self._has_its_aborts(segment):
@@ -295,7 +302,7 @@ class _Loader:
         there = {segment.base_offset: segment for segment in segments}
         sound: Segment | None = None
         for base_offset, entry in sorted(self._left.items()):
-            segment = there.get(base_offset)
+            segment = there.get(Offset(base_offset))
             if segment is not None and segment.size >= entry.log_bytes:
                 sound = segment
                 continue
@@ -305,10 +312,12 @@ class _Loader:
             if segment is not None:
                 reason = f"{name} had {entry.log_bytes} bytes and has {segment.size}"
             if last is None:
-                return Damage(base_offset, self._checkpointed.promised_end, -1, reason)
+                return Damage(
+                    Offset(base_offset), self._checkpointed.promised_end, Offset(-1), reason
+                )
             end_offset = _contiguous_end(last)
             promised = self._checkpointed.promised_end
-            return Damage(end_offset, promised, last.base_offset, reason)
+            return Damage(Offset(end_offset), promised, last.base_offset, reason)
         return None
 
     def _clean_end(self, segments: list[Segment]) -> int | None:
@@ -335,7 +344,7 @@ class _Loader:
             # truncation that did not take place. Offsets before the start need no epoch.
             self._epochs.clear()
             self._scan_from = min(self._scan_from, log_start_offset)
-        first = max(Segments(segments).floor_place(self._scan_from), 0)
+        first = max(Segments(segments).floor_place(Offset(self._scan_from)), 0)
         if 0 < first < len(segments) and segments[first].base_offset == self._scan_from:
             # It may have been sealed after its last flush.
             segments[first - 1].complete_indexes()
@@ -346,7 +355,7 @@ class _Loader:
             must_follow = segment.is_rolled or not self._gaps_allowed
             must_follow = must_follow and not (place > first and _ends_damaged(segments[place - 1]))
             if segment.base_offset > end_offset and must_follow:
-                end = _SoundEnd(end_offset, place - 1, segments[place - 1].size)
+                end = _SoundEnd(Offset(end_offset), place - 1, segments[place - 1].size)
                 return self._end_at(segments, end, f"{segment} does not follow")
             end_offset = max(end_offset, segment.base_offset)
             scan = TolerantScan(
@@ -359,16 +368,16 @@ class _Loader:
             if place == len(segments) - 1 and _ends_damaged(segment):
                 tail = segment.damaged[-1]
                 if is_cut(segment.file, segment.size, tail):
-                    end = _SoundEnd(end_offset, place, tail.position)
+                    end = _SoundEnd(Offset(end_offset), place, tail.position)
                     segment.damaged = segment.damaged[:-1]
                     return self._end_at(segments, end, tail.reason)
                 # The promised records are lost, and no other record may get their offsets.
                 return max(end_offset, self._checkpointed.promised_end), None
             if scan.problem is not None:
-                end = _SoundEnd(end_offset, place, scan.valid_end)
+                end = _SoundEnd(Offset(end_offset), place, scan.valid_end)
                 return self._end_at(segments, end, scan.problem)
         if end_offset < self._checkpointed.promised_end:
-            return end_offset, self._shorter(segments, end_offset, "the log ends there")
+            return end_offset, self._shorter(segments, Offset(end_offset), "the log ends there")
         return end_offset, None
 
     def _end_at(
@@ -420,18 +429,18 @@ class _Loader:
         segment.finish_index_rebuild()
         segment.trust()
         segment.release()
-        self._producers.end_offset = scan.next_offset
+        self._producers.end_offset = Offset(scan.next_offset)
 
     def _learn_epochs(self, headers: list[ScannedBatch]) -> None:
         latest = self._epochs.latest_epoch
         if latest is not None and max(map(_epoch_of, headers), default=latest) <= latest:
             return
         for header in headers:
-            if header[4] >= 0 and (latest is None or header[4] > latest):
-                latest = LeaderEpoch(header[4])
-                self._epochs.assign(latest, Offset(header[2]))
+            if header[LEADER_EPOCH] >= 0 and (latest is None or header[LEADER_EPOCH] > latest):
+                latest = LeaderEpoch(header[LEADER_EPOCH])
+                self._epochs.assign(latest, Offset(header[BASE_OFFSET]))
 
-    def _shorter(self, segments: list[Segment], end_offset: int, reason: str) -> Damage:
+    def _shorter(self, segments: list[Segment], end_offset: Offset, reason: str) -> Damage:
         base_offset = segments[-1].base_offset if segments else end_offset
         return Damage(end_offset, self._checkpointed.promised_end, base_offset, reason)
 
@@ -445,7 +454,7 @@ def _contiguous_end(segment: Segment) -> int:
     end_offset = segment.base_offset
     for headers in SegmentScan(segment.file, 0, segment.size, verify_crc=True):
         for header in headers:
-            if header[2] > end_offset:
+            if header[BASE_OFFSET] > end_offset:
                 return end_offset
-            end_offset = header[3] + 1
+            end_offset = Offset(header[LAST_OFFSET] + 1)
     return end_offset

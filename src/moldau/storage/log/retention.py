@@ -9,8 +9,9 @@ from moldau.storage.disk.cached_reads import CachedReads
 from moldau.storage.disk.failures import DiskFullError
 from moldau.storage.log.log import Log
 from moldau.storage.segment.segment import Segment
+from moldau.types import Offset
 
-_Expired = Callable[[Segment, int], bool]
+_Expired = Callable[[Segment, Offset], bool]
 
 
 def delete_old_segments(log: Log, now_ms: int, reads: CachedReads | None = None) -> int:
@@ -35,7 +36,7 @@ def _delete_by_size(log: Log, now_ms: int) -> int:
     if retention_bytes < 0 or excess < 0:
         return 0
 
-    def is_too_much(segment: Segment, _end_offset: int) -> bool:
+    def is_too_much(segment: Segment, _end_offset: Offset) -> bool:
         nonlocal excess
         if segment.size > excess:
             return False
@@ -50,7 +51,7 @@ def _delete_by_time(log: Log, now_ms: int, reads: CachedReads | None) -> int:
     if retention_ms < 0:
         return 0
 
-    def is_too_old(segment: Segment, _end_offset: int) -> bool:
+    def is_too_old(segment: Segment, _end_offset: Offset) -> bool:
         segment.know_max_timestamp(reads)
         return now_ms - segment.largest_timestamp_ms() > retention_ms
 
@@ -66,7 +67,11 @@ def _delete(log: Log, now_ms: int, is_expired: _Expired) -> int:
     for index, segment in enumerate(log.segments):
         end_offset = log.segments.end_of(index, log.log_end_offset)
         is_empty_end = segment is log.segments.active and segment.size == 0
-        if is_empty_end or end_offset > last_stable_offset or not is_expired(segment, end_offset):
+        if (
+            is_empty_end
+            or end_offset > last_stable_offset
+            or not is_expired(segment, Offset(end_offset))
+        ):
             break
         expired.append(segment)
     if len(expired) == len(log.segments):

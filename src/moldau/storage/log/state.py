@@ -28,7 +28,7 @@ from moldau.storage.producers.snapshots import ProducerSnapshots
 from moldau.storage.producers.state import PRODUCER_ID_EXPIRATION_MS, ProducerStateTable
 from moldau.storage.segment.segment import Segment, SegmentSettings
 from moldau.storage.segment.segments import Segments
-from moldau.types import Offset, TopicPartition, Uuid
+from moldau.types import FIRST_OFFSET, Offset, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from moldau.storage.disk.filesystem import File
@@ -45,10 +45,10 @@ class LoadedLog:
     epochs: LeaderEpochCache
     producers: ProducerStateTable
     snapshots: ProducerSnapshots
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int
-    flushed_offset: int
+    log_start_offset: Offset
+    log_end_offset: Offset
+    high_watermark: Offset
+    flushed_offset: Offset
     damage: "Damage | None" = None
 
 
@@ -126,14 +126,14 @@ class LogState:
     # Offsets
 
     @property
-    def last_stable_offset(self) -> int:
+    def last_stable_offset(self) -> Offset:
         if self.producers.first_unstable_offset is None:
             return self.high_watermark
         stable = self.producers.last_stable_offset(self.high_watermark)
-        return max(stable, min(self.log_start_offset, self.high_watermark))
+        return Offset(max(stable, min(self.log_start_offset, self.high_watermark)))
 
     @property
-    def countable_end_offset(self) -> int:
+    def countable_end_offset(self) -> Offset:
         """The end of the records that acks=all and a follower's fetch may count on this replica."""
         if self.flush_policy == "os" and not self.owes_flush:
             return self.log_end_offset
@@ -159,13 +159,13 @@ class LogState:
             return self.flushed_offset
         return min(self.flushed_offset, unwritten_from)
 
-    def update_high_watermark(self, offset: int) -> int:
+    def update_high_watermark(self, offset: Offset) -> int:
         """A follower adopts its leader's value, capped at its own log end; it may fall."""
         self.high_watermark = max(min(offset, self.log_end_offset), self.log_start_offset)
         self.producers.on_high_watermark(self.high_watermark)
         return self.high_watermark
 
-    def raise_high_watermark(self, offset: int) -> bool:
+    def raise_high_watermark(self, offset: Offset) -> bool:
         """A leader's high watermark never falls. Returns True if it rose."""
         assert offset <= self.log_end_offset, (offset, self.log_end_offset)
         if offset <= self.high_watermark:
@@ -174,7 +174,7 @@ class LogState:
         self.producers.on_high_watermark(offset)
         return True
 
-    def advance_log_start(self, offset: int) -> bool:
+    def advance_log_start(self, offset: Offset) -> bool:
         """Delete the records before `offset`. Returns True if there were any."""
         if offset > self.high_watermark:
             raise KafkaError(
@@ -192,7 +192,7 @@ class LogState:
 
     # Segments
 
-    def new_segment(self, base_offset: int, now_ms: int, life: str = "") -> Segment:
+    def new_segment(self, base_offset: Offset, now_ms: int, life: str = "") -> Segment:
         settings = SegmentSettings(
             self.config.index_interval_bytes, self.config.segment_index_bytes
         )
@@ -204,7 +204,7 @@ class LogState:
             segment.roll_jitter_ms = self._jitter(jitter_max_ms)
         return segment
 
-    def roll(self, now_ms: int, first_offset: int = 0) -> Segment:
+    def roll(self, now_ms: int, first_offset: Offset = FIRST_OFFSET) -> Segment:
         """Seal the active segment and begin the next one, at the log's end or at `first_offset` if
         that is later.
         """
@@ -238,7 +238,7 @@ class LogState:
             self.mark_dirty()
             return segment
 
-    def _life_of_next(self, base_offset: int) -> str:
+    def _life_of_next(self, base_offset: Offset) -> str:
         """Compaction leaves gaps between segments. A gap may also come from a power failure that
         lost the end of this segment and kept the next one. The next segment's file name tells the
         two apart: it gets its final name only when this segment is on the disk.
@@ -373,7 +373,7 @@ class LogState:
             return
         with self.damage_handler:
             named_end = self._name_rolled(ticket)
-            self.flushed_offset = max(self.flushed_offset, named_end)
+            self.flushed_offset = Offset(max(self.flushed_offset, named_end))
 
     def _name_rolled(self, ticket: FlushTicket) -> int:
         """The end offset that the ticket makes durable. For segments that get their final names

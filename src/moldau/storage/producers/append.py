@@ -17,7 +17,7 @@ from moldau.storage.producers.entry import (
     increment_sequence,
 )
 from moldau.storage.producers.verification import Verification
-from moldau.types import PRODUCER_EPOCH_MAX
+from moldau.types import PRODUCER_EPOCH_MAX, Offset
 
 if TYPE_CHECKING:
     from moldau.storage.producers.state import ProducerStateTable
@@ -46,8 +46,8 @@ class CompletedTransaction(NamedTuple):
     """`last_offset` is the offset of the marker."""
 
     producer_id: int
-    first_offset: int
-    last_offset: int
+    first_offset: Offset
+    last_offset: Offset
     is_aborted: bool
 
 
@@ -58,6 +58,7 @@ class ProducerAppend:
 
     __slots__ = (
         "_origin",
+        "_shown",
         "_table",
         "_transaction_version",
         "_verification",
@@ -272,7 +273,7 @@ def _check_marker(entry: ProducerEntry, marker: EndMarker, version: int) -> None
         )
 
 
-def _stale_epoch(producer_id: int, epoch: int, current: int, offset: int) -> KafkaError:
+def _stale_epoch(producer_id: int, epoch: int, current: int, offset: Offset) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"producer {producer_id} used epoch {epoch} at offset {offset}, last seen {current}",

@@ -4,7 +4,7 @@ batches, its open transaction; and the arithmetic of sequences.
 
 from typing import NamedTuple
 
-from moldau.types import INT32_MAX, NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
+from moldau.types import INT32_MAX, NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, Offset
 
 BATCHES_REMEMBERED = 5
 SEQUENCE_MAX = INT32_MAX
@@ -15,8 +15,8 @@ class BatchMetadata(NamedTuple):
 
     first_sequence: int
     last_sequence: int
-    first_offset: int
-    last_offset: int
+    first_offset: Offset
+    last_offset: Offset
     timestamp_ms: int
 
 
@@ -26,8 +26,8 @@ class DataBatch(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    first_offset: int
-    last_offset: int
+    first_offset: Offset
+    last_offset: Offset
     max_timestamp_ms: int
     is_transactional: bool
 
@@ -37,7 +37,7 @@ class EndMarker(NamedTuple):
 
     producer_id: int
     producer_epoch: int
-    offset: int
+    offset: Offset
     timestamp_ms: int
     coordinator_epoch: int
     is_abort: bool
@@ -71,7 +71,7 @@ class ProducerEntry:
         self.epoch: int = NO_PRODUCER_EPOCH
         self.coordinator_epoch = -1
         self.last_timestamp_ms: int = NO_TIMESTAMP
-        self.transaction_first_offset: int = NO_OFFSET
+        self.transaction_first_offset: Offset = NO_OFFSET
         self.batches: tuple[BatchMetadata, ...] = ()
 
     def copy(self) -> "ProducerEntry":
@@ -89,7 +89,7 @@ class ProducerEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
-    def last_data_offset(self) -> int:
+    def last_data_offset(self) -> Offset:
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     @property

@@ -7,7 +7,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.protocol.records.batches import CONTROL_FLAG
-from moldau.protocol.records.record_loops import ScannedBatch
+from moldau.protocol.records.scanned_batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    LAST_OFFSET,
+    LAST_OFFSET_DELTA,
+    MAX_TIMESTAMP,
+    POSITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    SIZE,
+    ScannedBatch,
+)
 from moldau.storage.disk.cached_reads import Adopt, NotCachedError
 from moldau.storage.disk.failures import DamagedFileError
 from moldau.storage.log.damaged_bytes import TolerantScan
@@ -37,7 +49,7 @@ class _File(NamedTuple):
 class _Producer(NamedTuple):
     producer_id: int
     epoch: int
-    end_offset: int
+    end_offset: Offset
     """The base offset of the first remembered batch."""
 
 
@@ -48,10 +60,10 @@ class ForgottenBatches:
     def search(self, entry: ProducerEntry, found: Found) -> NotCachedError:
         """Returns the error for the caller to raise."""
         end_offset = entry.batches[0].first_offset if entry.batches else 0
-        producer = _Producer(entry.producer_id, entry.epoch, end_offset)
+        producer = _Producer(entry.producer_id, entry.epoch, Offset(end_offset))
         files: list[_File] = []
         searched_bytes = 0
-        for segment in reversed(self._segments.overlapping(0, end_offset)):
+        for segment in reversed(self._segments.overlapping(Offset(0), Offset(end_offset))):
             files.append(_File(segment.path(), segment.size, segment.apart()))
             # The last one also holds later batches.
             searched_bytes += segment.size if len(files) > 1 else 0
@@ -83,7 +95,7 @@ def _search(files: list[_File], producer: _Producer) -> list[BatchMetadata]:
     return found
 
 
-def _headers(file: _File, end_offset: int, bytes_max: int) -> tuple[list[ScannedBatch], int]:
+def _headers(file: _File, end_offset: Offset, bytes_max: int) -> tuple[list[ScannedBatch], int]:
     """Headers of the batches before the offset, and the number of bytes read."""
     path, size, segment = file
     index = segment.offset_index
@@ -95,11 +107,11 @@ def _headers(file: _File, end_offset: int, bytes_max: int) -> tuple[list[Scanned
     try:
         offsets = range(segment.base_offset, segment.offset_limit)
         for piece in TolerantScan(opened, start, size, offsets=offsets):
-            headers += [header for header in piece if header[3] < end_offset]
+            headers += [header for header in piece if header[LAST_OFFSET] < end_offset]
             if not piece:
                 continue
-            position = piece[-1][0] + piece[-1][1]
-            if piece[-1][3] >= end_offset or position - start > 2 * SEARCH_BYTES:
+            position = piece[-1][POSITION] + piece[-1][SIZE]
+            if piece[-1][LAST_OFFSET] >= end_offset or position - start > 2 * SEARCH_BYTES:
                 break
     finally:
         opened.close()
@@ -107,10 +119,20 @@ def _headers(file: _File, end_offset: int, bytes_max: int) -> tuple[list[Scanned
 
 
 def _is_data_of(producer: _Producer, header: ScannedBatch) -> bool:
-    is_data = not header[6] & CONTROL_FLAG
-    return is_data and header[7] == producer.producer_id and header[8] == producer.epoch
+    is_data = not header[ATTRIBUTES] & CONTROL_FLAG
+    return (
+        is_data
+        and header[PRODUCER_ID] == producer.producer_id
+        and header[PRODUCER_EPOCH] == producer.epoch
+    )
 
 
 def _metadata(header: ScannedBatch) -> BatchMetadata:
-    last_sequence = increment_sequence(header[9], header[10])
-    return BatchMetadata(header[9], last_sequence, header[2], header[3], header[5])
+    last_sequence = increment_sequence(header[BASE_SEQUENCE], header[LAST_OFFSET_DELTA])
+    return BatchMetadata(
+        header[BASE_SEQUENCE],
+        last_sequence,
+        header[BASE_OFFSET],
+        header[LAST_OFFSET],
+        header[MAX_TIMESTAMP],
+    )

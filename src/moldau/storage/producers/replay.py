@@ -6,7 +6,18 @@ from collections.abc import Iterable
 
 from moldau.protocol.records.batches import CONTROL_FLAG, TRANSACTIONAL_FLAG, RecordBatch
 from moldau.protocol.records.control_records import ControlType, marker_of
-from moldau.protocol.records.record_loops import ScannedBatch
+from moldau.protocol.records.scanned_batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    LAST_OFFSET,
+    MAX_TIMESTAMP,
+    POSITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    SIZE,
+    ScannedBatch,
+)
 from moldau.storage.log.damaged_bytes import TolerantScan
 from moldau.storage.producers.entry import DataBatch, EndMarker
 from moldau.storage.producers.state import (
@@ -20,7 +31,7 @@ from moldau.storage.segment.transaction_index import AbortedTransaction
 from moldau.types import Offset, ProducerId
 
 
-def end_marker(batch: RecordBatch, offset: int) -> EndMarker | None:
+def end_marker(batch: RecordBatch, offset: Offset) -> EndMarker | None:
     """The marker in a control batch; None if the batch controls something else."""
     marker = marker_of(batch)
     if marker is None:
@@ -37,9 +48,14 @@ def end_marker(batch: RecordBatch, offset: int) -> EndMarker | None:
 
 def data_batch(header: ScannedBatch) -> DataBatch:
     return DataBatch(
-        header[7], header[8], header[9], header[2], header[3], header[5],
-        bool(header[6] & TRANSACTIONAL_FLAG),
-    )  # fmt: skip
+        header[PRODUCER_ID],
+        header[PRODUCER_EPOCH],
+        header[BASE_SEQUENCE],
+        header[BASE_OFFSET],
+        header[LAST_OFFSET],
+        header[MAX_TIMESTAMP],
+        bool(header[ATTRIBUTES] & TRANSACTIONAL_FLAG),
+    )
 
 
 def complete(
@@ -68,14 +84,14 @@ def replay_headers(
 ) -> None:
     """Replays batches of the log. `index_aborts` also rebuilds the transaction index."""
     append: ProducerAppend | None = None
-    for header in [h for h in headers if h[7] >= 0]:
+    for header in [h for h in headers if h[PRODUCER_ID] >= 0]:
         if append is None:
             append = table.begin_append(AppendOrigin.REPLICATION)
-        if not header[6] & CONTROL_FLAG:
+        if not header[ATTRIBUTES] & CONTROL_FLAG:
             append.add_data(data_batch(header))
             continue
-        batch = RecordBatch(segment.file.read(header[0], header[1]))
-        marker = end_marker(batch, header[2])
+        batch = RecordBatch(segment.file.read(header[POSITION], header[SIZE]))
+        marker = end_marker(batch, header[BASE_OFFSET])
         if marker is not None:
             append.add_marker(marker)
         # The index entry of a marker must not depend on the batches after it.
@@ -91,7 +107,7 @@ def replay_headers(
 
 
 def replay_segment(
-    table: ProducerStateTable, segment: Segment, start_offset: int, end_offset: int
+    table: ProducerStateTable, segment: Segment, start_offset: Offset, end_offset: Offset
 ) -> None:
     """Replays the batches of the segment in [start_offset, end_offset), including the one that
     contains `start_offset`: some of its records may be deleted, but its producer is still known.
@@ -102,9 +118,11 @@ def replay_segment(
     offsets = range(first.base_offset, segment.offset_limit)
     scan = TolerantScan(segment.file, first.position, segment.size, offsets=offsets)
     for headers in scan:
-        wanted = [h for h in headers if start_offset <= h[3] and h[2] < end_offset]
+        wanted = [
+            h for h in headers if start_offset <= h[LAST_OFFSET] and h[BASE_OFFSET] < end_offset
+        ]
         replay_headers(table, segment, wanted, index_aborts=False)
-        if headers and headers[-1][3] >= end_offset:
+        if headers and headers[-1][LAST_OFFSET] >= end_offset:
             return
     if scan.damaged:
         segment.examine()

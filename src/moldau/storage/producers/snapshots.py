@@ -15,7 +15,7 @@ from moldau.storage.disk.filesystem import FileSystem, read_whole, sync_path
 from moldau.storage.log.names import DELETED_SUFFIX, SNAPSHOT_SUFFIX
 from moldau.storage.producers.entry import BatchMetadata, ProducerEntry, decrement_sequence
 from moldau.storage.producers.state import ProducerStateTable
-from moldau.types import Buffer
+from moldau.types import Buffer, Offset
 
 SNAPSHOT_VERSION = 1
 
@@ -71,17 +71,21 @@ def _entry(*fields: int) -> ProducerEntry:
     if last_offset >= 0:
         first_sequence = decrement_sequence(last_sequence, delta)
         last_batch = BatchMetadata(
-            first_sequence, last_sequence, last_offset - delta, last_offset, timestamp_ms
+            first_sequence,
+            last_sequence,
+            Offset(last_offset - delta),
+            Offset(last_offset),
+            timestamp_ms,
         )
         entry.add_batch(epoch, last_batch)
     entry.epoch = epoch
     entry.last_timestamp_ms = timestamp_ms
     entry.coordinator_epoch = coordinator
-    entry.transaction_first_offset = max(first, -1)
+    entry.transaction_first_offset = Offset(max(first, -1))
     return entry
 
 
-def snapshot_name(offset: int) -> str:
+def snapshot_name(offset: Offset) -> str:
     return f"{offset:020d}{SNAPSHOT_SUFFIX}"
 
 
@@ -111,7 +115,7 @@ class ProducerSnapshots:
     def latest_offset(self) -> int | None:
         return self._offsets[-1] if self._offsets else None
 
-    def path(self, offset: int) -> Path:
+    def path(self, offset: Offset) -> Path:
         return self._directory / snapshot_name(offset)
 
     def rescan(self) -> None:
@@ -161,14 +165,19 @@ class ProducerSnapshots:
                 file.close()
 
     def reload(
-        self, table: ProducerStateTable, *, log_start_offset: int, log_end_offset: int, now_ms: int
+        self,
+        table: ProducerStateTable,
+        *,
+        log_start_offset: Offset,
+        log_end_offset: Offset,
+        now_ms: int,
     ) -> None:
         """Bring `table` back to the newest usable snapshot at or below `log_end_offset`; the caller
         replays from `table.end_offset`. A table that already ends there is kept.
         """
         for offset in self.offsets:
             if offset > log_end_offset or offset <= log_start_offset:
-                self.remove(offset)
+                self.remove(Offset(offset))
         self._floor_offset = log_start_offset
         if table.end_offset == log_end_offset:
             table.on_log_start(log_start_offset)
@@ -176,29 +185,29 @@ class ProducerSnapshots:
         while self._offsets:
             offset = self._offsets[-1]
             try:
-                entries = decode_snapshot(read_whole(self._filesystem, self.path(offset)))
+                entries = decode_snapshot(read_whole(self._filesystem, self.path(Offset(offset))))
             except (CorruptSnapshotError, FileNotFoundError):
-                self.remove(offset)
+                self.remove(Offset(offset))
                 continue
-            table.load(entries, end_offset=offset, now_ms=now_ms)
+            table.load(entries, end_offset=Offset(offset), now_ms=now_ms)
             return
         table.clear(log_start_offset)
 
-    def remove(self, offset: int) -> None:
+    def remove(self, offset: Offset) -> None:
         if offset in self._offsets:
             self._offsets.remove(offset)
         self._filesystem.remove(self.path(offset))
 
-    def remove_before(self, offset: int) -> None:
+    def remove_before(self, offset: Offset) -> None:
         for older in [o for o in self._offsets if o < offset]:
-            self.remove(older)
+            self.remove(Offset(older))
 
     def remove_all(self) -> None:
         self._floor_offset = 0
         for offset in self.offsets:
-            self.remove(offset)
+            self.remove(Offset(offset))
 
-    def mark_deleted(self, offset: int) -> Path | None:
+    def mark_deleted(self, offset: Offset) -> Path | None:
         """First step of the deletion with its segment: renames it; the caller removes the
         result.
         """
@@ -213,7 +222,7 @@ class ProducerSnapshots:
             return None
         return marked
 
-    def unmark_deleted(self, offset: int) -> None:
+    def unmark_deleted(self, offset: Offset) -> None:
         """Undoes `mark_deleted`; does nothing if there is no such file."""
         path = self.path(offset)
         marked = path.with_name(path.name + DELETED_SUFFIX)
@@ -230,4 +239,4 @@ class ProducerSnapshots:
         if strays and (not bases or strays[-1] >= max(bases)):
             strays.pop()
         for offset in strays:
-            self.remove(offset)
+            self.remove(Offset(offset))

@@ -12,7 +12,17 @@ from functools import partial
 from types import MappingProxyType
 
 from moldau.protocol.records.batches import TRANSACTIONAL_FLAG
-from moldau.protocol.records.record_loops import ScannedBatch
+from moldau.protocol.records.scanned_batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    LAST_OFFSET,
+    LAST_OFFSET_DELTA,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    ScannedBatch,
+)
 from moldau.storage.producers.append import (
     TRANSACTION_VERSION_UNKNOWN,
     AppendOrigin,
@@ -28,6 +38,7 @@ from moldau.storage.producers.entry import (
 )
 from moldau.storage.producers.unreplicated import UnreplicatedTransactions
 from moldau.storage.producers.verification import Verification, Verifications
+from moldau.types import FIRST_OFFSET, Offset
 
 __all__ = [
     "TRANSACTION_VERSION_UNKNOWN",
@@ -70,7 +81,7 @@ class ProducerStateTable:
     def __init__(
         self,
         *,
-        end_offset: int = 0,
+        end_offset: Offset = FIRST_OFFSET,
         expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         producer_ids_max: int = PRODUCER_IDS_MAX,
     ) -> None:
@@ -107,23 +118,30 @@ class ProducerStateTable:
         same epoch and in no transaction. Call `advance` once it is in the log. None decides
         nothing.
         """
-        entry = self._entries.get(header[7])
+        entry = self._entries.get(header[PRODUCER_ID])
         if (
             entry is None
-            or entry.epoch != header[8]
+            or entry.epoch != header[PRODUCER_EPOCH]
             or not entry.batches
-            or entry.batches[-1][1] + 1 != header[9]
+            or entry.batches[-1][1] + 1 != header[BASE_SEQUENCE]
             or entry.transaction_first_offset >= 0
-            or header[6] & TRANSACTIONAL_FLAG
+            or header[ATTRIBUTES] & TRANSACTIONAL_FLAG
         ):
             return None
         return entry
 
     def advance(self, entry: ProducerEntry, header: ScannedBatch) -> None:
         """The batch that `entry` expected is in the log now."""
-        last_sequence = (header[9] + header[10]) & SEQUENCE_MAX
+        last_sequence = (header[BASE_SEQUENCE] + header[LAST_OFFSET_DELTA]) & SEQUENCE_MAX
         entry.add_batch(
-            header[8], BatchMetadata(header[9], last_sequence, header[2], header[3], header[5])
+            header[PRODUCER_EPOCH],
+            BatchMetadata(
+                header[BASE_SEQUENCE],
+                last_sequence,
+                header[BASE_OFFSET],
+                header[LAST_OFFSET],
+                header[MAX_TIMESTAMP],
+            ),
         )
         self._idle.move_to_end(entry.producer_id)
 
@@ -132,7 +150,7 @@ class ProducerStateTable:
         for producer_id, entry in append.entries.items():
             self._put(producer_id, entry)
         for first_offset, producer_id in append.started:
-            self._open(first_offset, producer_id)
+            self._open(Offset(first_offset), producer_id)
         for producer_id, marker_epoch in append.verified:
             self.verifications.end(producer_id, marker_epoch)
 
@@ -199,14 +217,14 @@ class ProducerStateTable:
         """The first offset of the oldest open transaction, replicated or not."""
         return next(iter(self._ongoing), None)
 
-    def last_stable_offset(self, high_watermark: int) -> int:
+    def last_stable_offset(self, high_watermark: Offset) -> int:
         unstable = self.first_unstable_offset
         return high_watermark if unstable is None else min(unstable, high_watermark)
 
-    def on_high_watermark(self, high_watermark: int) -> None:
+    def on_high_watermark(self, high_watermark: Offset) -> None:
         self._unreplicated.forget_before(high_watermark)
 
-    def on_log_start(self, log_start_offset: int) -> None:
+    def on_log_start(self, log_start_offset: Offset) -> None:
         """Producers stay known although their records are gone: retries must still be detected."""
         self._unreplicated.forget_before(log_start_offset)
         self.end_offset = max(self.end_offset, log_start_offset)
@@ -238,7 +256,7 @@ class ProducerStateTable:
             del self._idle[producer_id]
         self.verifications.expire(now_ms - self.expiration_ms)
 
-    def load(self, entries: Iterable[ProducerEntry], *, end_offset: int, now_ms: int) -> None:
+    def load(self, entries: Iterable[ProducerEntry], *, end_offset: Offset, now_ms: int) -> None:
         """Start over from a snapshot taken at `end_offset`."""
         self.clear(end_offset)
         self._is_cut = False
@@ -253,7 +271,7 @@ class ProducerStateTable:
         for first_offset, producer_id in sorted(pair for pair in opened if pair[0] >= 0):
             self._open(first_offset, producer_id)
 
-    def clear(self, end_offset: int) -> None:
+    def clear(self, end_offset: Offset) -> None:
         self._entries.clear()
         self._idle.clear()
         self._ongoing.clear()
@@ -283,7 +301,7 @@ class ProducerStateTable:
             evicted, _ = self._idle.popitem(last=False)
             del self._entries[evicted]
 
-    def _open(self, first_offset: int, producer_id: int) -> None:
+    def _open(self, first_offset: Offset, producer_id: int) -> None:
         newest = next(reversed(self._ongoing), None)
         self._ongoing[first_offset] = producer_id
         if newest is not None and first_offset < newest:

@@ -2,6 +2,8 @@
 
 from collections import deque
 
+from moldau.types import Offset
+
 
 class UnreplicatedTransactions:
     """Completed transactions whose markers are not below the high watermark yet. They end in log
@@ -19,12 +21,12 @@ class UnreplicatedTransactions:
     def first_offset(self) -> int | None:
         return self._minima[0][0] if self._minima else None
 
-    def add(self, first_offset: int, last_offset: int) -> None:
+    def add(self, first_offset: Offset, last_offset: Offset) -> None:
         minima = self._minima
         while minima and minima[-1][0] >= first_offset:
             minima.pop()
         minima.append((first_offset, last_offset))
 
-    def forget_before(self, offset: int) -> None:
+    def forget_before(self, offset: Offset) -> None:
         while self._minima and self._minima[0][1] < offset:
             self._minima.popleft()

@@ -6,10 +6,11 @@ that the page cache had dropped are checked again when they come back from the d
 from pathlib import Path
 from typing import NamedTuple
 
-from moldau.protocol.records.record_loops import BAD_OFFSETS, INCOMPLETE, ScannedBatch, scan_batches
+from moldau.protocol.records.record_loops import BAD_OFFSETS, INCOMPLETE, scan_batches
+from moldau.protocol.records.scanned_batch import BASE_OFFSET, LAST_OFFSET, POSITION, ScannedBatch
 from moldau.storage.segment.scan import PIECE_BYTES, STRAY_OFFSETS
 from moldau.storage.segment.walk import CorruptSegmentError
-from moldau.types import Buffer
+from moldau.types import Buffer, Offset
 
 OFFSET_BYTES = 8
 """The bytes of a batch's header that are needed to check the offset of the batch before it."""
@@ -18,12 +19,12 @@ OFFSET_BYTES = 8
 class Bounds(NamedTuple):
     """Limits for the offsets of a segment's batches, which their checksums do not cover."""
 
-    first_offset: int
+    first_offset: Offset
     offset_limit: int
     """The next segment begins at this offset or later."""
     end: int
     """The position where they end: known damage, or the end of the file."""
-    end_offset: int
+    end_offset: Offset
     """Batches before the position `end` end before this offset."""
 
 
@@ -35,7 +36,7 @@ def sound_end(content: Buffer, start: int, end: int, bounds: Bounds) -> tuple[in
     first_offset, last, valid_end, problem = _scanned(content, start, end)
     if last is None:
         return start, problem
-    last_position, last_offset = last[0], last[3]
+    last_position, last_offset = last[POSITION], last[LAST_OFFSET]
     if first_offset < bounds.first_offset or last_offset >= bounds.offset_limit:
         return start, STRAY_OFFSETS
     next_offset: int | None = bounds.end_offset
@@ -65,9 +66,9 @@ def _scanned(
             piece_bytes = PIECE_BYTES if headers else 2 * piece_bytes
         if headers:
             if last is None:
-                first_offset = headers[0][2]
-            elif headers[0][2] <= last[3]:
-                return first_offset, last, headers[0][0], BAD_OFFSETS
+                first_offset = headers[0][BASE_OFFSET]
+            elif headers[0][BASE_OFFSET] <= last[LAST_OFFSET]:
+                return first_offset, last, headers[0][POSITION], BAD_OFFSETS
             last = headers[-1]
     return first_offset, last, valid_end, problem
 

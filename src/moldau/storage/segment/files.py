@@ -46,7 +46,7 @@ class SegmentFiles:
         self,
         filesystem: FileSystem,
         directory: Path,
-        base_offset: int,
+        base_offset: Offset,
         settings: SegmentSettings,
         *,
         created_ms: int,
@@ -113,7 +113,7 @@ class SegmentFiles:
         """The offsets that its batches may have."""
         return range(self.base_offset, self.offset_limit)
 
-    def followed_by(self, base_offset: int | None) -> None:
+    def followed_by(self, base_offset: Offset | None) -> None:
         """The base offset of the next segment; None if this is the last one."""
         limit = self.base_offset + OFFSETS_MAX
         self.offset_limit = limit if base_offset is None else min(base_offset, limit)

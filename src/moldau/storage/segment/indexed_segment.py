@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from moldau.protocol.records.scanned_batch import LAST_OFFSET, MAX_TIMESTAMP, POSITION, ScannedBatch
 from moldau.storage.disk.cached_reads import Adopt, CachedReads
 from moldau.storage.disk.failures import (
     CorruptIndexError,
@@ -31,7 +32,7 @@ class IndexedSegment(ReadableSegment):
         self,
         filesystem: FileSystem,
         directory: Path,
-        base_offset: int,
+        base_offset: Offset,
         settings: SegmentSettings,
         *,
         created_ms: int,
@@ -58,7 +59,7 @@ class IndexedSegment(ReadableSegment):
         """
         return walk_batches(self, position, self.size, reads)
 
-    def index_batch(self, position: int, last_offset: int, max_timestamp_ms: int) -> None:
+    def index_batch(self, position: int, last_offset: Offset, max_timestamp_ms: int) -> None:
         """Add index entries for a batch that was appended at `position`."""
         largest = self._max_timestamp or self.max_timestamp
         if max_timestamp_ms > largest[0]:
@@ -87,7 +88,7 @@ class IndexedSegment(ReadableSegment):
             )
         return self._is_full
 
-    def can_hold(self, offset: int) -> bool:
+    def can_hold(self, offset: Offset) -> bool:
         return 0 <= offset - self.base_offset <= INT32_MAX
 
     @property
@@ -265,7 +266,7 @@ class IndexedSegment(ReadableSegment):
         self._max_timestamp = (NO_TIMESTAMP, self.base_offset)
         self._indexed_position = 0
 
-    def index_scanned(self, headers: Iterable[tuple[int, ...]]) -> None:
+    def index_scanned(self, headers: Iterable[ScannedBatch]) -> None:
         """As `index_batch` for each header, in a loop of its own because a recovery scan does
         little else. Raises CorruptSegmentError for a batch that no index can hold.
         """
@@ -274,7 +275,7 @@ class IndexedSegment(ReadableSegment):
         except InvalidIndexEntryError as error:
             raise CorruptSegmentError(self.path(), str(error)) from error
 
-    def _index_scanned(self, headers: Iterable[tuple[int, ...]]) -> None:
+    def _index_scanned(self, headers: Iterable[ScannedBatch]) -> None:
         interval = self.settings.index_interval_bytes
         largest_ms, largest_offset = self.max_timestamp
         indexed = self._indexed_position
@@ -282,12 +283,12 @@ class IndexedSegment(ReadableSegment):
         room = min(self.offset_index.max_entries, self.time_index.max_entries - 1)
         room -= self.offset_index.entry_count
         for header in headers:
-            if header[5] > largest_ms:
-                largest_ms, largest_offset = header[5], header[3]
-            if header[0] - indexed > interval and room > 0:
+            if header[MAX_TIMESTAMP] > largest_ms:
+                largest_ms, largest_offset = header[MAX_TIMESTAMP], header[LAST_OFFSET]
+            if header[POSITION] - indexed > interval and room > 0:
                 room -= 1
-                indexed = header[0]
-                self.offset_index.append(Offset(header[3]), indexed)
+                indexed = header[POSITION]
+                self.offset_index.append(Offset(header[LAST_OFFSET]), indexed)
                 self.time_index.append(TimestampMs(largest_ms), Offset(largest_offset))
         self._indexed_position = indexed
         self._max_timestamp = (largest_ms, largest_offset)

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from moldau.protocol.records.batches import LOG_OVERHEAD
-from moldau.protocol.records.record_loops import BAD_OFFSETS, INCOMPLETE, ScannedBatch, scan_batches
+from moldau.protocol.records.record_loops import BAD_OFFSETS, INCOMPLETE, scan_batches
+from moldau.protocol.records.scanned_batch import (
+    BASE_OFFSET,
+    LAST_OFFSET,
+    POSITION,
+    SIZE,
+    ScannedBatch,
+)
 from moldau.storage.disk.filesystem import File
 from moldau.types import INT64_MAX
 
@@ -45,11 +52,13 @@ class SegmentScan:
             piece = buffer[: end - start]
             got = self._file.read_into(piece, start)
             headers, self.valid_end, problem = scan_batches(piece, 0, got, self._verify_crc, start)
-            if headers and headers[0][2] < self.next_offset:
+            if headers and headers[0][BASE_OFFSET] < self.next_offset:
                 self.valid_end, self.problem = start, BAD_OFFSETS
                 return
-            if headers and headers[-1][3] >= self._offset_limit:
-                headers = list(takewhile(lambda each: each[3] < self._offset_limit, headers))
+            if headers and headers[-1][LAST_OFFSET] >= self._offset_limit:
+                headers = list(
+                    takewhile(lambda each: each[LAST_OFFSET] < self._offset_limit, headers)
+                )
                 self.valid_end, problem = _end_of(headers, start), STRAY_OFFSETS
             piece_bytes = PIECE_BYTES
             if got < len(piece):
@@ -60,7 +69,7 @@ class SegmentScan:
                 piece_bytes = max(PIECE_BYTES, self._whole_batch(piece, self.valid_end - start))
                 problem = None
             if headers:
-                self.next_offset = headers[-1][3] + 1
+                self.next_offset = headers[-1][LAST_OFFSET] + 1
                 yield headers
             if problem is not None:
                 self.problem = problem
@@ -77,4 +86,4 @@ class SegmentScan:
 
 
 def _end_of(headers: list[ScannedBatch], start: int) -> int:
-    return headers[-1][0] + headers[-1][1] if headers else start
+    return headers[-1][POSITION] + headers[-1][SIZE] if headers else start

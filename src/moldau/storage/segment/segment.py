@@ -23,7 +23,7 @@ _FOLLOWING_MAX = 8
 class Segment(IndexedSegment):
     # By offset and position
 
-    def locate(self, offset: int, reads: CachedReads | None = None) -> BatchSpan | None:
+    def locate(self, offset: Offset, reads: CachedReads | None = None) -> BatchSpan | None:
         """The first batch that ends at or after `offset`; None if all end before it. Without
         `reads` it may wait for the disk.
         """
@@ -40,7 +40,7 @@ class Segment(IndexedSegment):
         span = self._last_located = self.with_cached(reads, self._locate, offset, reads)
         return span
 
-    def _locate(self, offset: int, reads: CachedReads | None = None) -> BatchSpan | None:
+    def _locate(self, offset: Offset, reads: CachedReads | None = None) -> BatchSpan | None:
         indexed_offset, position = self.offset_index.lookup(Offset(offset))
         first = position > 0
         if first and position >= self.size:
@@ -134,7 +134,7 @@ class Segment(IndexedSegment):
             del self._following[next(iter(self._following))]
         self._following[span.base_offset] = span
 
-    def next_offset(self) -> int:
+    def next_offset(self) -> Offset:
         """The offset after the last batch. Raises CorruptSegmentError if the file ends inside a
         batch.
         """
@@ -144,16 +144,16 @@ class Segment(IndexedSegment):
             position = self.offset_index.lookup(last)[1]
             end = self.base_offset
             for span in self.walk(position):
-                end = span.last_offset + 1
+                end = Offset(span.last_offset + 1)
             if end <= last and position > 0:
                 raise CorruptIndexError(self.offset_index.path, f"offset {last} is not in the log")
             if self.damaged and self.damaged[-1].end >= self.size:
                 raise CorruptSegmentError(self.path(), str(self.damaged[-1]))
             return end
 
-        return self.with_indexes(read)
+        return Offset(self.with_indexes(read))
 
-    def end_before(self, offset: int) -> int:
+    def end_before(self, offset: Offset) -> int:
         """The offset after the last batch that lies wholly before `offset`."""
 
         def find() -> int:
@@ -161,7 +161,7 @@ class Segment(IndexedSegment):
             for span in self.walk(self.offset_index.lookup(Offset(offset - 1))[1]):
                 if span.last_offset >= offset:
                     break
-                end = span.last_offset + 1
+                end = Offset(span.last_offset + 1)
             return end
 
         return self.with_indexes(find)
@@ -202,7 +202,7 @@ class Segment(IndexedSegment):
         return newest_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.created_ms
 
     def batches_from_time(
-        self, timestamp_ms: int, start_offset: int, reads: CachedReads | None = None
+        self, timestamp_ms: int, start_offset: Offset, reads: CachedReads | None = None
     ) -> Iterator[BatchSpan]:
         """The batches from one that is certainly before the first record at or after
         `timestamp_ms`.
@@ -223,7 +223,7 @@ class Segment(IndexedSegment):
 
     # Truncation
 
-    def truncate_to(self, offset: int) -> int:
+    def truncate_to(self, offset: Offset) -> int:
         """Drop the batch that contains `offset` and all after it. Returns the number of bytes
         dropped.
         """

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from moldau.storage.segment.files import OnDamage
 from moldau.storage.segment.segment import Segment
+from moldau.types import Offset
 
 
 def link(segments: Sequence[Segment]) -> None:
@@ -51,15 +52,15 @@ class Segments:
     def size_in_bytes(self) -> int:
         return sum(segment.size for segment in self._segments)
 
-    def floor_place(self, offset: int) -> int:
+    def floor_place(self, offset: Offset) -> int:
         """The index of the last segment that begins at or before `offset`; -1 if none does."""
         return bisect_right(self._bases, offset) - 1
 
-    def end_of(self, index: int, log_end_offset: int) -> int:
+    def end_of(self, index: int, log_end_offset: Offset) -> int:
         """An offset that no batch of the segment reaches."""
         return self._bases[index + 1] if index + 1 < len(self._bases) else log_end_offset
 
-    def overlapping(self, start_offset: int, end_offset: int) -> list[Segment]:
+    def overlapping(self, start_offset: Offset, end_offset: Offset) -> list[Segment]:
         """The segments that may contain offsets in [start_offset, end_offset)."""
         first = max(self.floor_place(start_offset), 0)
         return self._segments[first : bisect_left(self._bases, end_offset)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from moldau.protocol.records.batches import BATCH_LENGTH_MIN, LOG_OVERHEAD
 from moldau.storage.disk.failures import DamagedFileError
 from moldau.storage.log.damaged_bytes import DamagedBytes
-from moldau.types import NO_EPOCH, NO_TIMESTAMP, Buffer
+from moldau.types import NO_EPOCH, NO_TIMESTAMP, Buffer, LeaderEpoch, Offset
 
 if TYPE_CHECKING:
     from moldau.storage.disk.cached_reads import CachedReads
@@ -22,9 +22,9 @@ class BatchSpan(NamedTuple):
 
     position: int
     size: int
-    base_offset: int
-    last_offset: int
-    leader_epoch: int
+    base_offset: Offset
+    last_offset: Offset
+    leader_epoch: LeaderEpoch
     max_timestamp_ms: int
 
 
@@ -36,7 +36,7 @@ class Walked(Protocol):
     """The segment that is being walked."""
 
     @property
-    def base_offset(self) -> int: ...
+    def base_offset(self) -> Offset: ...
     @property
     def offset_limit(self) -> int: ...
     @property
@@ -52,7 +52,7 @@ def damaged_at(damaged: tuple[DamagedBytes, ...], position: int) -> BatchSpan | 
         if each.position <= position < each.end:
             size, last_offset = each.end - each.position, each.next_offset - 1
             return BatchSpan(
-                each.position, size, each.first_offset, last_offset, NO_EPOCH, NO_TIMESTAMP
+                each.position, size, each.first_offset, Offset(last_offset), NO_EPOCH, NO_TIMESTAMP
             )
     return None
 
@@ -70,7 +70,7 @@ def walk_batches(
     while position < size:
         if damaged and (lost := damaged_at(damaged, position)) is not None:
             yield lost
-            floor, position = lost.last_offset + 1, lost.position + lost.size
+            floor, position = Offset(lost.last_offset + 1), lost.position + lost.size
             continue
         at = position - window_start
         if not 0 <= at <= len(window) - _HEADER.size:
