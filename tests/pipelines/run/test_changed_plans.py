@@ -107,7 +107,7 @@ def test_another_plan_is_refused_with_the_name_of_the_flow(
     assert [row["times"] for row in values_of(session, node, "plans.sums")] == [1, 1]
 
 
-def test_after_a_batch_that_failed_a_mended_pipeline_goes_on(
+def test_after_a_failed_batch_a_fixed_pipeline_resumes(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:
     make_topics(node, "mended")
