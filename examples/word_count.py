@@ -23,7 +23,7 @@ def counts(words: DataFrame) -> DataFrame:
 
 
 twice = mp.example(
-    "words are counted whatever their case",
+    "words are counted regardless of case",
     given={"lines": [{"value": "The river"}, {"value": "the sea"}]},
     expect={"counts": [{"word": w, "count": n} for w, n in [("the", 2), ("river", 1), ("sea", 1)]]},
 )

@@ -4,7 +4,7 @@ Jupyter, or run it whole while `moldau demo` is up:
     python examples/notebooks/orders_in_pandas.py [BOOTSTRAP] [PICTURE]
 """
 
-# %% Spark on this machine. The source `moldau` is found by itself, there are no jars.
+# %% Spark on this machine. Spark finds the source `moldau` automatically, without jars.
 import sys
 
 import matplotlib as mpl

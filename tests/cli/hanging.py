@@ -1,4 +1,4 @@
-"""Transactions as tests need them: open ones by a real client, and one that nobody will end."""
+"""Transactions as tests need them: open ones by a real client, and a hanging one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from moldau.protocol.messages.produce import (
 from moldau.protocol.records.batch_builder import BatchBuilder, BatchOptions
 
 TIMEOUT_S = 60.0
-# The last version that adds no partition to a transaction by itself.
+# The last version that adds no partition to a transaction automatically.
 _PRODUCE_VERSION = 11
 _NO_LEADER_YET = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 # The last that Kafka 4.3 calls stable.
@@ -50,7 +50,7 @@ def write_unannounced(address: str, topic: str, partition: int, timestamp_ms: in
             is_transactional=True,
         )
         builder = BatchBuilder(options)
-        builder.append(timestamp_ms, b"key", b"nobody will end this")
+        builder.append(timestamp_ms, b"key", b"hanging")
         written = PartitionProduceData(index=partition, records=builder.build())
         request = ProduceRequest(
             transactional_id="lost",

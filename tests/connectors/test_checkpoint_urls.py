@@ -30,7 +30,7 @@ steps:
 """
 
 
-def test_a_run_goes_on_from_a_url(session: Any, node: ThreadBroker, tmp_path: Path) -> None:
+def test_a_run_resumes_from_a_url(session: Any, node: ThreadBroker, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     # Another file system to everybody who asks, kept on this disk.
     hadoop = session.sparkContext._jsc.hadoopConfiguration()

@@ -1,4 +1,4 @@
-"""Files and addresses as sources: every row once, bad ones as dead letters, whatever happens."""
+"""Files and addresses as sources: every row once, bad ones as dead letters, even after faults."""
 
 import json
 from http.server import BaseHTTPRequestHandler

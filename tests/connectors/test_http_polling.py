@@ -54,12 +54,12 @@ def test_rows_of_an_answer(
     assert error is None or found[0].error is not None
 
 
-def test_a_cursor_goes_on_behind_the_last_row() -> None:
+def test_a_cursor_continues_after_the_last_row() -> None:
     first = position_after(PollPosition(), b'[{"id": 3}, {"id": 7}]', SINCE, {"etag": "x"})
     assert (first.poll, first.cursor, first.etag) == (1, "7", "x")
     assert address_of(SINCE, PollPosition()) == "http://host/?since=0"
     assert address_of(SINCE, first) == "http://host/?since=7"
-    # Nothing new is no answer that counts; nor is the same again.
+    # An answer without new rows does not count, nor does a repeated one.
     assert position_after(first, b"[]", SINCE, {}) is first
     assert position_after(first, b'[{"id": 3}, {"id": 7}]', SINCE, {}) is first
     assert read_position(write_position(first)) == first

@@ -1,4 +1,4 @@
-"""Iceberg as a target: each batch is one snapshot, once, whoever else writes the table; and what
+"""Iceberg as a target: each batch is one snapshot, once, even with other writers; and what
 other readers find there.
 """
 

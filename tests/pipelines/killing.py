@@ -38,5 +38,5 @@ def batches_of(folder: RunFolder, pid: int) -> int:
 def has_come_to(
     batch: int, folder: RunFolder, running: "subprocess.Popen[bytes]"
 ) -> Callable[[], bool]:
-    """Or has ended, which is told then."""
+    """Or has ended, which is reported then."""
     return lambda: batches_of(folder, running.pid) >= batch or running.poll() is not None

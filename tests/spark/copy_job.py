@@ -1,4 +1,4 @@
-"""A query that copies a topic exactly-once, with a fault in its third batch if it is told so. It
+"""A query that copies a topic exactly-once, with a fault in its third batch on request. It
 runs in a test's process, or in one of its own that may be killed.
 """
 
@@ -47,7 +47,7 @@ class Job:
         return f"{self.folder}/checkpoint"
 
     def happens(self, fault: str) -> bool:
-        """Whether it is time for a fault: so many times, whoever asks."""
+        """Whether a fault is due: only so many times in total."""
         if fault != self.fault:
             return False
         for number in range(self.fails_times):
@@ -63,9 +63,29 @@ class Job:
             os.kill(victim, signal.SIGKILL)
 
     def wait_for_go(self) -> None:
+<<<<<<< ours
         """Reports by one file that the task is here, and waits for another one to continue."""
+||||||| base
+        """Tells that it is here and waits until it may go on."""
+=======
+        """Reports that the job is here, and waits until it may continue."""
+>>>>>>> theirs
         (Path(self.folder) / "reached").touch()
+<<<<<<< ours
         wait_for((Path(self.folder) / "go").exists, "the file `go`", WAIT_S)
+||||||| base
+        deadline = time.monotonic() + WAIT_S
+        while not (Path(self.folder) / "go").exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError("nobody says go")
+            time.sleep(POLL_S)  # noqa: TID251 - a zombie sleeps
+=======
+        deadline = time.monotonic() + WAIT_S
+        while not (Path(self.folder) / "go").exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError("no signal to continue")
+            time.sleep(POLL_S)  # noqa: TID251 - a zombie sleeps
+>>>>>>> theirs
 
 
 class FaultyTask(TransactionWriter):
@@ -125,7 +145,7 @@ def run(session: Any, job: Job) -> None:
     )
     mode = "append"
     if job.is_stateful:
-        # Each key comes once, so each group is told once.
+        # Each key comes once, so each group is written once.
         rows = rows.groupBy("key").count().selectExpr("key", "concat(key, ':', count) value")
         mode = "update"
     sink = FaultySink(job)

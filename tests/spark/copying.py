@@ -123,7 +123,7 @@ def _offsets(found: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
 
 
 def wait_until_nothing_is_open(job: Job) -> None:
-    """The end of a transaction is told before its markers are written."""
+    """The end of a transaction is acknowledged before its markers are written."""
     places = [TopicPartition(job.target, number) for number in range(PARTITIONS)]
     latest = dict.fromkeys(places, int(ListOffsetsTimestamp.LATEST))
     deadline = time.monotonic() + RUN_TIMEOUT_S

@@ -46,7 +46,7 @@ def test_the_driver_is_killed(session: Any, bootstrap: str, tmp_path: Path, faul
     check_copied(job)
 
 
-def test_the_end_is_reached_and_nobody_hears_of_it(
+def test_the_commit_succeeds_and_its_response_is_lost(
     session: Any, thieving_bootstrap: tuple[str, Any], tmp_path: Path
 ) -> None:
     bootstrap, thief = thieving_bootstrap

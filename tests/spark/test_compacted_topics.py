@@ -1,5 +1,5 @@
 """Topics that the broker's cleaner compacts while they are read: gaps everywhere, markers at the
-end of what is to be read, and queries that end their ranges and go on.
+end of what is to be read, and queries that end their ranges and continue.
 """
 
 import time
@@ -73,7 +73,7 @@ def rows_of(found: list[dict[str, Any]]) -> list[Row]:
 
 
 def wait_for_the_cleaner(node: ThreadBroker, topic: str, before: int) -> None:
-    """Until most records are gone; it may go on with others."""
+    """Until most records are gone; more may follow."""
     deadline = time.monotonic() + WAIT_S
     while (left := len(read_batch(node, subscribe=topic))) > before // 2:
         assert time.monotonic() < deadline, left
@@ -132,7 +132,7 @@ def test_a_planned_batch_is_read_after_the_cleaner_was_there(
 
 
 @pytest.mark.spark
-def test_a_running_query_goes_on_behind_the_cleaner(
+def test_a_running_query_continues_after_compaction(
     session: Any, cleaning: ThreadBroker, tmp_path: Path
 ) -> None:
     topic, target = compacted_topic(cleaning), fresh_topic(cleaning)

@@ -128,7 +128,7 @@ def start_again(node: ProcessBroker, process: psutil.Process) -> None:
     node.start()
 
 
-def test_a_deleted_checkpoint_goes_on_with_its_group(
+def test_after_a_deleted_checkpoint_a_query_resumes_from_its_group(
     session: Any, bootstrap: str, tmp_path: Path
 ) -> None:
     job = new_job(bootstrap, tmp_path, fault="task fails", fails_times=ALWAYS)

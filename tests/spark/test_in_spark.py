@@ -108,7 +108,9 @@ def test_a_batch_is_written(session: Any, node: ThreadBroker) -> None:
     assert re.fullmatch(r".*SAVE_MODE.*\"moldau\".*\"Append\".*", str(caught.value).strip())
 
 
-def test_a_stream_goes_on_where_it_was(session: Any, node: ThreadBroker, tmp_path: Path) -> None:
+def test_a_stream_resumes_where_it_stopped(
+    session: Any, node: ThreadBroker, tmp_path: Path
+) -> None:
     topic, target = fresh_topic(node, 2), fresh_topic(node, 2)
     send_numbers(node, topic, 100)
     options = {"maxOffsetsPerTrigger": "40", "kafka.group.id": f"group-{topic}"}

@@ -104,7 +104,7 @@ def test_a_large_batch_arrives_in_bounded_memory(
 def test_a_row_at_the_limit_and_one_beyond_it(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:
-    """The broker's limit is told in one line, which names the topic."""
+    """The broker's limit is reported in one line, which names the topic."""
     from pyspark.errors import PySparkException
 
     limit = 3_000_000

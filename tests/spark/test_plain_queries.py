@@ -29,7 +29,7 @@ def read_numbers(node: Any, topic: str) -> list[int]:
     return sorted(map(int, values(read_batch(node, subscribe=topic))))
 
 
-def test_a_query_killed_in_its_first_batch_goes_on_where_it_began(
+def test_a_query_killed_in_its_first_batch_resumes_where_it_started(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:
     """It began at latest, and what came while it was dead is not lost."""

@@ -60,7 +60,7 @@ def encoded(ticket: TransactionTicket, topic: str | None, *batches: Any) -> list
 
 
 def write(ticket: TransactionTicket, topic: str, *batches: Any) -> list[dict[str, Any]]:
-    """In a process that nobody wrote in before."""
+    """In a process that has not written before."""
     forget(ticket)
     rows = encoded(ticket, topic, *batches)
     return [row for batch in TransactionWriter(ticket)(rows) for row in batch.to_pylist()]

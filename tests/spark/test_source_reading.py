@@ -182,7 +182,7 @@ def test_only_what_is_committed_is_read_unless_asked(node: ThreadBroker) -> None
 
 
 def test_records_that_compaction_took_away_are_no_loss(node: ThreadBroker) -> None:
-    """Also where the range ends in a gap: what a marker stands for is no row."""
+    """Also where the range ends in a gap: a marker is not a row."""
     topic = fresh_topic(node)
     with Producer(node.bootstrap, transactional_id=topic) as producer:
         for number in range(3):

@@ -318,7 +318,7 @@ def test_where_a_query_begins_is_written_down_before_anything_comes(node: Thread
     assert again.latestOffset(middle, EVERYTHING) is middle
 
 
-def test_what_sparks_own_source_left_in_a_checkpoint_goes_on(node: ThreadBroker) -> None:
+def test_a_checkpoint_of_sparks_own_source_is_resumed(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     send(node, topic, numbers(0, 9))
     reader = stream(node, topic)

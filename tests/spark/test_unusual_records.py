@@ -152,7 +152,7 @@ def test_no_permission_is_one_line(node: ThreadBroker) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_query_goes_on_where_it_may_not_show_its_position(node: ThreadBroker) -> None:
+def test_a_query_continues_where_it_may_not_publish_its_position(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     send(node, topic, [b"a"])
     node.fail_next("OffsetFetch", "GROUP_AUTHORIZATION_FAILED", times=100)

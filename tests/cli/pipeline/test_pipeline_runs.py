@@ -111,7 +111,7 @@ def numbers(start: int, stop: int) -> list[bytes]:
 
 
 @pytest.mark.spark
-def test_a_run_is_seen_stopped_and_gone_on_with(tmp_path: Path) -> None:
+def test_a_run_is_watched_stopped_and_resumed(tmp_path: Path) -> None:
     path = tmp_path / "seen.yaml"
     with broker() as node:
         assert isinstance(node, ThreadBroker)

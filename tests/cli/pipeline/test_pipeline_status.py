@@ -1,4 +1,4 @@
-"""How a run is told about from outside: what it waits for, and what each number counts."""
+"""The status of a run from outside: what it waits for, and what each number counts."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

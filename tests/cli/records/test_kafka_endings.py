@@ -80,7 +80,9 @@ def test_a_reader_that_leaves_early_is_no_error(kafka: KafkaCommand) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--json",), ("-q",)])
-def test_a_short_list_for_nobody_is_no_error(kafka: KafkaCommand, options: tuple[str, ...]) -> None:
+def test_a_short_list_into_a_closed_pipe_is_not_an_error(
+    kafka: KafkaCommand, options: tuple[str, ...]
+) -> None:
     kafka.topic()
     with kafka.start("topics", "list", *options) as running:
         output_of(running).close()

@@ -269,7 +269,7 @@ def test_several_topics_and_single_partitions(kafka: KafkaCommand) -> None:
     kafka("consume", f"{first}:1", "--group", "g", status=2)
 
 
-def test_a_group_goes_on_where_it_stopped(kafka: KafkaCommand) -> None:
+def test_a_group_resumes_where_it_stopped(kafka: KafkaCommand) -> None:
     topic, group = kafka.topic(), fresh("group")
     kafka.fill(topic, ["1", "2", "3"])
     assert kafka("consume", topic, "-g", group, "--max", 2).lines == ["1", "2"]

@@ -77,7 +77,7 @@ def test_properties_of_the_client_come_from_a_file(kafka: KafkaCommand, tmp_path
         ("bench", "latency"),
     ],
 )
-def test_nobody_there_is_one_line_with_a_hint(arguments: tuple[str, ...]) -> None:
+def test_an_unreachable_broker_is_one_line_with_a_hint(arguments: tuple[str, ...]) -> None:
     ran = moldau_here(*arguments, "-b", "127.0.0.1:1")
     assert ran.status == 1
     assert ran.output == ""
@@ -87,7 +87,7 @@ def test_nobody_there_is_one_line_with_a_hint(arguments: tuple[str, ...]) -> Non
     )
 
 
-def test_nobody_there_in_a_process_of_its_own() -> None:
+def test_an_unreachable_broker_in_a_process_of_its_own() -> None:
     ran = moldau("topics", "list", "-b", "localhost:1")
     assert (ran.status, len(ran.errors.splitlines())) == (1, 1)
 
@@ -143,7 +143,7 @@ def test_completion_knows_topics_and_groups(kafka: KafkaCommand) -> None:
     assert "--bootstrap" in completed("moldau groups list --boot")
 
 
-def test_completion_is_silent_where_nobody_answers() -> None:
+def test_completion_is_silent_without_a_broker() -> None:
     ran = moldau(
         _MOLDAU_COMPLETE="complete_bash",
         COMP_WORDS="moldau consume x",

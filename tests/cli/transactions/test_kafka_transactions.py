@@ -144,7 +144,7 @@ def test_the_producers_of_a_partition_are_shown(kafka: KafkaCommand) -> None:
         producer.abort_transaction(TIMEOUT_S)
 
 
-def test_whoever_uses_an_id_is_stopped(kafka: KafkaCommand) -> None:
+def test_force_terminate_fences_the_producer_of_an_id(kafka: KafkaCommand) -> None:
     topic, name = kafka.topic(), fresh("id")
     with transactional(kafka.address, name) as producer:
         producer.begin_transaction()

@@ -63,7 +63,7 @@ def test_a_failing_function_is_told_with_its_line_and_record_and_tried_once(
         f"udf.numbers: {path}:10: in share: ZeroDivisionError: division by zero; "
         "record failing-0 offset 2: {'n': 2}"
     )
-    assert "written again" not in caplog.text
+    assert "retrying batch" not in caplog.text
 
 
 CALLS = """\
@@ -120,7 +120,7 @@ def test_the_record_is_found_whatever_a_function_raises(
         run_once(session, mp.load(path), tmp_path)
     assert f"{path}{told}" in str(caught.value)
     assert str(caught.value).endswith(f"; record {topic}-0 offset 1: {{'line': '{line}'}}")
-    assert ("written again" in caplog.text) is is_tried_again
+    assert ("retrying batch" in caplog.text) is is_tried_again
 
 
 def test_an_error_inside_a_flow_is_told_with_the_line_inside(session: Any, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """Rows that are there, joined with rows that come: as they were at the start of a run, or read
-again while it goes on.
+again during the run.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""Pipelines in Python and YAML become the same graph; what is wrong is told with its place."""
+"""Pipelines in Python and YAML become the same graph; errors are reported with their place."""
 
 import subprocess
 import sys

@@ -35,21 +35,25 @@ steps:
       JOIN right WATERMARK ts DELAY OF INTERVAL 1 MINUTE AS r ON l.n = r.n AND l.ts = r.ts
     into: {{topic: plans.both}}
 """
-BEGINS_ANEW = "start again with moldau pipeline reset, or use another --checkpoint"
+WAYS_OUT = "start again with moldau pipeline reset, or use another --checkpoint"
 CHANGES = {
     "state": ("count(*) AS times", "sum(n) AS times", "'sums' has changed the state that it keeps"),
-    "type of what is remembered": (
+    "type of the state": (
         'schema: "n INT, ts TIMESTAMP", start: earliest}\n  right',
         'schema: "n BIGINT, ts TIMESTAMP", start: earliest}\n  right',
         "'sums' has changed the state that it keeps",
     ),
-    "columns of a join": ("SELECT l.n FROM", "SELECT l.n, r.m FROM", "'both' has changed what"),
-    "memory begun": (
+    "columns of a join": (
+        "SELECT l.n FROM",
+        "SELECT l.n, r.m FROM",
+        "'both' has changed the state",
+    ),
+    "now stateful": (
         "SELECT n FROM left, into: {topic: plans.copied}",
         "SELECT n FROM left GROUP BY n, mode: upsert, into: {topic: plans.copied, key: n}",
         "'copied' now keeps state or reads several sources",
     ),
-    "memory ended": (
+    "no longer stateful": (
         "count(*) AS times FROM left GROUP BY n",
         "1 AS times FROM left",
         "'sums' no longer keeps state and reads one source,",
@@ -92,7 +96,7 @@ def test_another_plan_is_refused_with_the_name_of_the_flow(
             run_once(session, changed, tmp_path)
         assert said in str(caught.value)
         assert str(caught.value).startswith(f"{tmp_path}/plans.yaml:")
-        assert BEGINS_ANEW in str(caught.value)
+        assert WAYS_OUT in str(caught.value)
         folder = RunFolder(tmp_path / "checkpoint")
         assert folder.status()["error"] == str(caught.value)
         with pytest.raises(mp.MoldauError) as checked:
@@ -107,7 +111,7 @@ def test_another_plan_is_refused_with_the_name_of_the_flow(
     assert [row["times"] for row in values_of(session, node, "plans.sums")] == [1, 1]
 
 
-def test_after_a_batch_that_failed_a_mended_pipeline_goes_on(
+def test_after_a_failed_batch_a_fixed_pipeline_resumes(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:
     make_topics(node, "mended")

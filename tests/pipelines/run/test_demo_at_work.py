@@ -53,7 +53,7 @@ def table_ids(folder: Path) -> list[int]:
     return sorted(found.to_table(columns=["id"])["id"].to_pylist())
 
 
-def test_interrupted_and_killed_it_goes_on_and_loses_nothing(tmp_path: Path) -> None:
+def test_an_interrupted_or_killed_demo_resumes_and_loses_nothing(tmp_path: Path) -> None:
     with demo(tmp_path) as running:
         wait_for(lambda: has_written(tmp_path, 0) or running.poll() is not None, "orders", WAIT_S)
         assert running.poll() is None, output_of(tmp_path)
@@ -75,7 +75,7 @@ def test_interrupted_and_killed_it_goes_on_and_loses_nothing(tmp_path: Path) -> 
         helpers = psutil.Process(running.pid).children(recursive=True)
         running.kill()
         running.wait()
-        # Nobody is left of those it started, though it could not say goodbye.
+        # None of its processes is left, although it could not stop them.
         assert psutil.wait_procs(helpers, WAIT_S)[1] == []
 
     with demo(tmp_path, "--orders", "300") as running:

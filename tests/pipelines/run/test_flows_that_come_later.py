@@ -46,7 +46,7 @@ def test_a_flow_that_remembers_begins_when_it_comes(
     assert values_of(session, node, "later.sums") == [{"times": 3}]
 
 
-def test_a_new_checkpoint_goes_on_at_the_group_of_its_query(
+def test_a_new_checkpoint_resumes_at_the_group_of_its_query(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:
     make_topics(node, "grouped")

@@ -1,4 +1,4 @@
-"""A run is killed between and within batches; the next one goes on, and each row is there once."""
+"""A run is killed between and within batches; the next one resumes, and each row is there once."""
 
 import json
 from pathlib import Path

@@ -251,6 +251,6 @@ def test_a_flow_that_remembers_something_else_is_refused(
     run_once(session, mp.load(written(tmp_path, "changed.yaml", content)), tmp_path)
     run_once(session, mp.load(written(tmp_path, "changed.yaml", content)), tmp_path)
     other = written(tmp_path, "changed.yaml", content.replace("count(*) c", "count(*) c, sum(n) s"))
-    with pytest.raises(mp.MoldauError, match=r"changed\.yaml:3:15: 'sums' has changed what it"):
+    with pytest.raises(mp.MoldauError, match=r"changed\.yaml:3:15: 'sums' has changed the state"):
         run_once(session, mp.load(other), tmp_path)
     assert [row["c"] for row in values_of(session, node, "changed.sums")] == [1]

@@ -1,4 +1,4 @@
-"""What is told of a query, from Spark's own reports; and how it is shown without a terminal."""
+"""A query's progress, from Spark's own reports, and how it is shown without a terminal."""
 
 import re
 from typing import Any
@@ -130,7 +130,7 @@ def test_what_came_of_the_orders_is_counted_and_drawn() -> None:
         assert told in text
 
 
-def test_metrics_are_served_while_a_run_goes_on() -> None:
+def test_metrics_are_served_during_a_run() -> None:
     told: list[str] = []
     with served_metrics("shop", "127.0.0.1", 0, told.append) as metrics:
         metrics([counted(BEGUN, report(0, 100, 100, 150), bad=2)])

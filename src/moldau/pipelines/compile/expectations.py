@@ -98,7 +98,7 @@ def check_conditions(rows: Any, expect: Sequence[Expectation]) -> None:
             raise pipeline_error(one.spot, f"'{one.name}': {short_text(error)}") from None
         if kind != "boolean":
             raise pipeline_error(
-                one.spot, f"'{one.name}' is no condition: {one.condition} gives {kind}"
+                one.spot, f"'{one.name}' is not a condition: {one.condition} gives {kind}"
             )
 
 

@@ -20,69 +20,75 @@ _PREFIX = "moldau_pipeline_"
 class RunMetrics(Collector):
     def __init__(self, pipeline: str) -> None:
         self._pipeline = pipeline
-        self._found: list[QueryProgress] = []
+        self._queries: list[QueryProgress] = []
 
-    def __call__(self, found: list[QueryProgress]) -> None:
-        self._found = found
+    def __call__(self, queries: list[QueryProgress]) -> None:
+        self._queries = queries
 
     def collect(self) -> Iterable[Metric]:
-        found = self._found
+        queries = self._queries
         counters: tuple[tuple[str, str, Callable[[QueryProgress], float]], ...] = (
-            ("batches", "Micro-batches done.", lambda one: one.batches_total),
-            ("rows", "Records and rows read.", lambda one: one.rows_total),
-            ("bytes", "Keys and values read.", lambda one: one.bytes_total),
+            ("batches", "Micro-batches done.", lambda query: query.batches_total),
+            ("rows", "Records and rows read.", lambda query: query.rows_total),
+            ("bytes", "Keys and values read.", lambda query: query.bytes_total),
             (
                 "dead_letters",
                 "Bad records, and rows that steps mark as bad.",
-                lambda one: one.dead_letters_total,
+                lambda query: query.dead_letters_total,
             ),
-            ("errors", "Failures of the query.", lambda one: one.state == "failed"),
+            ("errors", "Failures of the query.", lambda query: query.state == "failed"),
         )
         gauges: tuple[tuple[str, str, Callable[[QueryProgress], float | None]], ...] = (
-            ("running", "1 while the query runs.", lambda one: one.state == "running"),
-            ("lag", "Records that are not read yet.", lambda one: one.lag),
-            ("last_batch_rows", "Rows of the last batch.", lambda one: one.rows),
-            ("rows_per_second", "Rows per second in the last batch.", lambda one: one.rows_per_s),
+            ("running", "1 while the query runs.", lambda query: query.state == "running"),
+            ("lag", "Records that are not read yet.", lambda query: query.lag),
+            ("last_batch_rows", "Rows of the last batch.", lambda query: query.rows),
+            (
+                "rows_per_second",
+                "Rows per second in the last batch.",
+                lambda query: query.rows_per_s,
+            ),
             (
                 "bytes_per_second",
                 "Bytes per second in the last batch.",
-                lambda one: one.bytes_per_s,
+                lambda query: query.bytes_per_s,
             ),
             (
                 "batch_duration_seconds",
                 "Duration of the last batch.",
-                lambda one: one.batch_ms / 1000,
+                lambda query: query.batch_ms / 1000,
             ),
             ("last_batch_timestamp_seconds", "Start of the last batch.", _seconds),
         )
-        for name, told, value_of in counters:
-            counter = CounterMetricFamily(_PREFIX + name, told, labels=_LABELS)
-            for one in found:
-                counter.add_metric((self._pipeline, one.query), float(value_of(one)))
+        for name, help_text, value_of in counters:
+            counter = CounterMetricFamily(_PREFIX + name, help_text, labels=_LABELS)
+            for query in queries:
+                counter.add_metric((self._pipeline, query.query), float(value_of(query)))
             yield counter
-        yield self._expectations(found)
-        for name, told, known_of in gauges:
-            gauge = GaugeMetricFamily(_PREFIX + name, told, labels=_LABELS)
-            for one in found:
-                if (known := known_of(one)) is not None:
-                    gauge.add_metric((self._pipeline, one.query), float(known))
+        yield self._expectations(queries)
+        for name, help_text, known_of in gauges:
+            gauge = GaugeMetricFamily(_PREFIX + name, help_text, labels=_LABELS)
+            for query in queries:
+                if (known := known_of(query)) is not None:
+                    gauge.add_metric((self._pipeline, query.query), float(known))
             yield gauge
 
-    def _expectations(self, found: list[QueryProgress]) -> Metric:
+    def _expectations(self, queries: list[QueryProgress]) -> Metric:
         counter = CounterMetricFamily(
             f"{_PREFIX}expectation_failures",
             "Rows that fail an expectation.",
             labels=(*_LABELS, "dataset", "expectation"),
         )
-        for one in found:
-            for name, count in one.expectations_total.items():
+        for query in queries:
+            for name, count in query.expectations_total.items():
                 dataset, _, expectation = name.partition(".")
-                counter.add_metric((self._pipeline, one.query, dataset, expectation), float(count))
+                counter.add_metric(
+                    (self._pipeline, query.query, dataset, expectation), float(count)
+                )
         return counter
 
 
-def _seconds(one: QueryProgress) -> float | None:
-    return datetime.fromisoformat(one.time).timestamp() if one.time else None
+def _seconds(query: QueryProgress) -> float | None:
+    return datetime.fromisoformat(query.time).timestamp() if query.time else None
 
 
 @contextmanager
