@@ -63,29 +63,9 @@ class Job:
             os.kill(victim, signal.SIGKILL)
 
     def wait_for_go(self) -> None:
-<<<<<<< ours
         """Reports by one file that the task is here, and waits for another one to continue."""
-||||||| base
-        """Tells that it is here and waits until it may go on."""
-=======
-        """Reports that the job is here, and waits until it may continue."""
->>>>>>> theirs
         (Path(self.folder) / "reached").touch()
-<<<<<<< ours
         wait_for((Path(self.folder) / "go").exists, "the file `go`", WAIT_S)
-||||||| base
-        deadline = time.monotonic() + WAIT_S
-        while not (Path(self.folder) / "go").exists():
-            if time.monotonic() > deadline:
-                raise TimeoutError("nobody says go")
-            time.sleep(POLL_S)  # noqa: TID251 - a zombie sleeps
-=======
-        deadline = time.monotonic() + WAIT_S
-        while not (Path(self.folder) / "go").exists():
-            if time.monotonic() > deadline:
-                raise TimeoutError("no signal to continue")
-            time.sleep(POLL_S)  # noqa: TID251 - a zombie sleeps
->>>>>>> theirs
 
 
 class FaultyTask(TransactionWriter):
