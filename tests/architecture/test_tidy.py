@@ -29,10 +29,6 @@ ALLOWED_METHODS: dict[str, tuple[int, str]] = {
         17,
         "the effects of its state machine and the requests of the handlers meet here",
     ),
-    "src/moldau/client/admin/aio.py:Admin": (
-        34,
-        "the public class: one method for each operation of an administrator",
-    ),
     "src/moldau/client/cluster/cluster.py:Cluster": (
         18,
         "what producers, consumers and the admin client share: metadata and connections",

@@ -133,7 +133,7 @@ def test_impossible_listeners_are_refused_and_nothing_changes(node: RunningNode)
         free = free_port()
         refused = {
             f"{listeners},EXTRA://127.0.0.1:{port}": "Address already in use",
-            f"{listeners},EXTRA://0.0.0.0:{free}": "advertised.listeners: nobody can connect",
+            f"{listeners},EXTRA://0.0.0.0:{free}": "advertised.listeners: clients cannot connect",
             f"{listeners},EXTRA://:{free}": "--insecure-listener EXTRA",
             f"{listeners},CLOSED://127.0.0.1:{free}": "only PLAINTEXT is supported yet",
             f"{listeners},OTHER://127.0.0.1:{free}": "has no protocol for OTHER",

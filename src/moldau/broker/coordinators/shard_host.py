@@ -13,13 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, assert_never
 
-from moldau.broker.coordinators.batches import (
-    EncodedAppend,
-    PackedBatch,
-    PackLimits,
-    Piece,
-    pack,
-)
+from moldau.broker.coordinators.batches import EncodedAppend, PackedBatch, PackLimits, Piece, pack
 from moldau.broker.coordinators.timers import KeyedTimers
 from moldau.broker.coordinators.verification import VerifiedWriter
 from moldau.core.coordinator.effects import (

@@ -385,9 +385,7 @@ cdef class RowEncoder:
         return self.default_timestamp if self.times is NULL else self.times[row]
 
     cdef int begin(self, Py_ssize_t first_row, Py_ssize_t reserved, Py_ssize_t body_bytes_max) except -1:
-        """Reserves room for the sizes that the columns claim, or for a full body; headers may need
-        more.
-        """
+        """Reserves the sizes that the columns claim, or a full body; headers may need more."""
         cdef Py_ssize_t rows = self.count - first_row, likely = 0
         if self.key is not None:
             likely += self.key.bytes_from(first_row)

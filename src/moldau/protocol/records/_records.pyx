@@ -1,5 +1,4 @@
-"""The loops over record batches. `_records_twin.py` does the same in Python; a test keeps them
-equal.
+"""The loops over record batches. `_records_twin.py` is the same in Python; a test keeps them equal.
 
 Bounds are checked by hand: a position is compared with the end of its record before each read, and
 the end of a record with the end of the batch. Nothing here trusts a length from the wire.
@@ -39,9 +38,12 @@ cdef extern from *:
 
 cdef extern from *:
     """
-    /* Since 3.14 a tuple caches its hash, and -1 means that there is none yet; fresh memory is 0.
-    */ #if PY_VERSION_HEX >= 0x030E0000 #define moldau_forget_hash(tuple) (((PyTupleObject
-    *)(tuple))->ob_hash = -1) #else #define moldau_forget_hash(tuple) ((void)0) #endif
+    /* Since 3.14 a tuple caches its hash, and -1 means that there is none; fresh memory is 0. */
+    #if PY_VERSION_HEX >= 0x030E0000
+    #define moldau_forget_hash(tuple) (((PyTupleObject *)(tuple))->ob_hash = -1)
+    #else
+    #define moldau_forget_hash(tuple) ((void)0)
+    #endif
     """
     void moldau_forget_hash(object tuple) noexcept
 
@@ -461,9 +463,7 @@ cdef bint walk_is_clean(
     const uint8_t* p, Py_ssize_t length, int32_t count, int64_t base_timestamp,
     int64_t earliest, int64_t latest, bint keys_required, int64_t expected_max
 ) noexcept nogil:
-    """Whether the records are sound, none violates a limit, and their largest timestamp is as
-    claimed.
-    """
+    """Whether the records are sound and within the limits, and the largest timestamp is true."""
     cdef Parsed record
     cdef Py_ssize_t position = HEADER_BYTES
     cdef int64_t timestamp, max_timestamp = -1

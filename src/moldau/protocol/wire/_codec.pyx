@@ -150,8 +150,7 @@ cdef class Program:
         op.is_compact = step.is_compact
         op.is_nullable = step.is_nullable
         default = schema.fresh_default(step)
-        # Only for defaults that are created each time: a new list, or a structure that is not
-        # shared.
+        # Only for defaults that are created each time: a new list, an unshared structure.
         op.is_new = default is not schema.fresh_default(step)
         op.is_ignorable = step not in self.plan.refused
         op.element_min_bytes = max(step.element_min_bytes, 1)
@@ -193,9 +192,8 @@ cdef inline object allocate(Program program):
     """An object with empty slots.
 
     A message is a tree of plain values without weak references or attributes of its own, so
-    reference counting frees it. Hiding it from the cycle collector makes a large message three
-    times as fast: otherwise its thousands of new objects trigger collections while it is being
-    read.
+    reference counting frees it. Hidden from the cycle collector, a large message costs a third:
+    otherwise its thousands of new objects trigger collections while it is being read.
     """
     cdef PyObject *raw = PyType_GenericAlloc(program.kind, 0)
     cdef object struct = <object>raw

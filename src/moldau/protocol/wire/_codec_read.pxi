@@ -204,8 +204,7 @@ cdef PyObject *read_string(Op *op, Source *source, bint is_nullable) except NULL
         malformed(source, <object>op.name, "not UTF-8")
     if size > BYTES_LIKE_ELEMENT:
         source.until_pause -= <int>(size // BYTES_LIKE_ELEMENT)
-        # Cached in the string: a handler that looks up thousands of long names would hash them at
-        # once.
+        # Cached in the string: a handler with thousands of long names would hash them at once.
         PyObject_Hash(<object>text)
     return text
 
