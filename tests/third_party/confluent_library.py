@@ -117,10 +117,14 @@ class ConfluentTransactions:
 
     def flush(self) -> None:
         try:
-            assert self._producer.flush(CLIENT_TIMEOUT_S) == 0, "not everything was answered"
+            unreported = self._producer.flush(CLIENT_TIMEOUT_S)
         except SystemError as error:
-            # A fatal error is raised while deliveries are reported, which Python only prints.
-            raise error.__cause__ or error from None
+            # A fatal error is raised while deliveries are reported. Python prints it, chains it to
+            # this error, or loses it: then only the reports have it.
+            if error.__cause__ is not None:
+                raise error.__cause__ from None
+            unreported = self._producer.flush(CLIENT_TIMEOUT_S)
+        assert unreported == 0, "not everything was answered"
         refusals, self._refusals = self._refusals, []
         if refusals:
             raise KafkaException(refusals[0])
