@@ -191,7 +191,7 @@ async def test_static_voters_that_we_stored_are_read_by_apache(
         node.create_topic("from-apache")
         node.stop()
         async with our_quorum(node) as ours:
-            ours.quorum.raise_kraft_version(1, ours.clock.wall_ms())
+            ours.quorum.raise_kraft_version(1)
             await ours.commit(*new_topic("from-moldau", TOPIC_ID))
         node.start()
         wait_for_leader(node, "from-moldau")

@@ -313,7 +313,7 @@ async def test_raising_kraft_version_writes_the_voters(tmp_path: Path) -> None:
     formatted_with_static_voters(tmp_path)
     async with running(tmp_path, STATIC) as node:
         await bootstrapped(node)
-        node.quorum.raise_kraft_version(1, node.clock.wall_ms())
+        node.quorum.raise_kraft_version(1)
         await node.commit(topic("a"))
         raised = node.quorum.describe()
         assert raised.voters[0].key.directory_id == node.directory.meta.directory_id
@@ -333,7 +333,7 @@ async def test_another_directory_is_refused_once_the_log_defines_the_voters(tmp_
     formatted_with_static_voters(tmp_path)
     async with running(tmp_path, STATIC) as node:
         await bootstrapped(node)
-        node.quorum.raise_kraft_version(1, node.clock.wall_ms())
+        node.quorum.raise_kraft_version(1)
         old_id = uuid_text(node.directory.meta.directory_id or ZERO_UUID)
     properties = tmp_path / "meta.properties"
     properties.write_text(properties.read_text().replace(old_id, uuid_text(random_uuid())))
@@ -349,7 +349,7 @@ async def test_a_disk_that_refuses_the_new_kraft_version_leaves_the_old_one() ->
         await bootstrapped(node)
         disk.fail_at(disk.effects + 1, OSError(errno.ENOSPC, "full"), for_ever=True)
         with pytest.raises(KafkaError):
-            node.quorum.raise_kraft_version(1, node.clock.wall_ms())
+            node.quorum.raise_kraft_version(1)
         assert node.quorum.kraft_version == 0
         assert node.quorum.describe().voters[0].key.directory_id == ZERO_UUID
 

@@ -229,7 +229,7 @@ class ControllerNode(QuorumListener):
         """
         records = decision.records
         if decision.kraft_version is not None:
-            self._quorum.raise_kraft_version(decision.kraft_version, self._clock.wall_ms())
+            self._quorum.raise_kraft_version(decision.kraft_version)
         if delta is not None and records:
             self._append_batch(records, delta)
             return

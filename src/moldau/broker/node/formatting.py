@@ -24,7 +24,7 @@ from moldau.core.metadata.starting_features import (
     release_level,
     starting_levels,
 )
-from moldau.core.quorum.machine import encode_kraft_version
+from moldau.core.quorum.control_values import encode_kraft_version
 from moldau.core.quorum.voters import Voter, VoterEndpoint, VoterKey, VoterSet
 from moldau.frozen import frozen
 from moldau.protocol.errors import MoldauError

@@ -3,7 +3,7 @@ Kafka's files. Nothing here decides anything; the quorum node owns it.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,8 @@ from moldau.core.quorum.election import (
     decode_election,
     encode_election,
 )
+from moldau.core.quorum.history import Changes, KRaftVersion, QuorumChange
+from moldau.core.quorum.positions import LogPosition
 from moldau.core.quorum.voters import VoterSet
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.log_records import KRaftVersionRecord
@@ -39,7 +41,7 @@ from moldau.storage.log.read import Isolation
 from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.storage.log.retention import delete_old_segments
 from moldau.storage.producers.state import AppendOrigin
-from moldau.types import LeaderEpoch, Offset, TopicPartition, Uuid
+from moldau.types import FIRST_OFFSET, NO_OFFSET, LeaderEpoch, Offset, TopicPartition, Uuid
 
 _log = logging.getLogger(__name__)
 
@@ -59,16 +61,8 @@ class LoadedSnapshot(NamedTuple):
     """The state that the log continues from; empty if the log is complete."""
 
     image: MetadataImage
-    voters: VoterSet | None
-    kraft_version: int
-
-
-class QuorumRecords(NamedTuple):
-    """The contents of the quorum's own records, and the offset of the last voters record."""
-
-    voters: VoterSet | None
-    voters_offset: int
-    kraft_version: int
+    changes: Changes
+    """What it says about the quorum."""
 
 
 class MetadataLog:
@@ -147,18 +141,45 @@ class MetadataLog:
                     yield batch
             offset = found.next_offset
 
-    def quorum_records(self) -> QuorumRecords:
-        """The last of them, committed or not: a leader uses the ones in its log."""
-        voters, version = self.start.voters, self.start.kraft_version
-        voters_offset = self.start.image.offset if voters is not None else -1
+    def quorum_changes(self) -> Changes:
+        """What the snapshot and the log say about the quorum, committed or not."""
+        changes = list(self.start.changes)
         for batch in self.batches(self.start.image.offset + 1, self.log.log_end_offset):
             if batch.is_control:
-                for index, value in enumerate(control_values(batch)):
-                    if value[0] is ControlType.KRAFT_VOTERS:
-                        voters, voters_offset = VoterSet.decode(value[1]), batch.base_offset + index
-                    elif value[0] is ControlType.KRAFT_VERSION:
-                        version = _kraft_version(value)
-        return QuorumRecords(voters, voters_offset, version)
+                changes += quorum_changes(control_values(batch), Offset(batch.base_offset))
+        return tuple(changes)
+
+    # What the quorum machine reads
+
+    @property
+    def end(self) -> LogPosition:
+        return LogPosition(LeaderEpoch(self.last_epoch), Offset(self.log.log_end_offset))
+
+    @property
+    def start_offset(self) -> Offset:
+        return Offset(self.log.log_start_offset)
+
+    @property
+    def flushed_offset(self) -> Offset:
+        return Offset(self.log.flushed_offset)
+
+    @property
+    def first_snapshot(self) -> LogPosition | None:
+        return _position(self.snapshots.ids[0]) if self.snapshots.ids else None
+
+    @property
+    def last_snapshot(self) -> LogPosition | None:
+        return _position(self.snapshots.ids[-1]) if self.snapshots.ids else None
+
+    def snapshot_size(self, snapshot: LogPosition) -> int | None:
+        snapshot_id = SnapshotId(snapshot.epoch, snapshot.offset)
+        if snapshot_id not in self.snapshots.ids:
+            return None
+        return self.snapshots.size_in_bytes(snapshot_id)
+
+    def end_of_epoch(self, epoch: LeaderEpoch) -> LogPosition:
+        found, end_offset = self.log.epochs.end_offset_for(epoch, Offset(self.log.log_end_offset))
+        return self.end if end_offset == NO_OFFSET else LogPosition(found, end_offset)
 
     # Elections
 
@@ -281,7 +302,7 @@ def _read_start(log: Log, now_ms: int) -> tuple[SnapshotStore, LoadedSnapshot]:
     snapshots.load(log.log_start_offset)
     found = snapshots.read_newest(log.log_start_offset, log.log_end_offset)
     if found is None:
-        return snapshots, LoadedSnapshot(EMPTY_IMAGE, None, 0)
+        return snapshots, LoadedSnapshot(EMPTY_IMAGE, ())
     try:
         start = _loaded(*found)
     except MetadataReplayError as error:
@@ -295,17 +316,27 @@ def _loaded(snapshot_id: SnapshotId, snapshot: Snapshot) -> LoadedSnapshot:
     for record in snapshot.records:
         delta.replay(record)
     image = delta.finish(snapshot_id.offset - 1, snapshot_id.epoch, snapshot.head.timestamp_ms)
-    voters, kraft_version = None, 0
-    for value in snapshot.head.control_values:
-        if value[0] is ControlType.KRAFT_VOTERS:
-            voters = VoterSet.decode(value[1])
-        elif value[0] is ControlType.KRAFT_VERSION:
-            kraft_version = _kraft_version(value)
-    return LoadedSnapshot(image, voters, kraft_version)
+    at_end = [
+        QuorumChange(Offset(image.offset), value)
+        for _, value in quorum_changes(snapshot.head.control_values, FIRST_OFFSET)
+    ]
+    return LoadedSnapshot(image, tuple(at_end))
 
 
-def _kraft_version(value: ControlValue) -> int:
-    return decode(KRaftVersionRecord, 0, value[1]).kraft_version
+def quorum_changes(values: Iterable[ControlValue], base_offset: Offset) -> Changes:
+    """What the control records of a batch say about the quorum."""
+    changes = []
+    for offset, (kind, content) in enumerate(values, base_offset):
+        if kind is ControlType.KRAFT_VOTERS:
+            changes.append(QuorumChange(Offset(offset), VoterSet.decode(content)))
+        elif kind is ControlType.KRAFT_VERSION:
+            level = decode(KRaftVersionRecord, 0, content).kraft_version
+            changes.append(QuorumChange(Offset(offset), KRaftVersion(level)))
+    return tuple(changes)
+
+
+def _position(snapshot_id: SnapshotId) -> LogPosition:
+    return LogPosition(LeaderEpoch(snapshot_id.epoch), Offset(snapshot_id.offset))
 
 
 def _start_after(log: Log, newest: SnapshotId, now_ms: int) -> None:

@@ -10,10 +10,11 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
+from random import Random
 from typing import NamedTuple
 
 from moldau.broker.node.bootstrap import read_bootstrap_records
-from moldau.broker.quorum.metadata_log import MetadataLog, MetadataLogError
+from moldau.broker.quorum.metadata_log import MetadataLog, MetadataLogError, quorum_changes
 from moldau.broker.quorum.snapshots import SnapshotId
 from moldau.broker.replicas.disk_threads import DiskThreads
 from moldau.broker.replicas.flush_rounds import FlushRounds
@@ -22,23 +23,30 @@ from moldau.core.metadata.image import MetadataImage
 from moldau.core.metadata.levels import encode_records, level_after
 from moldau.core.metadata.loader import CommittedBatch
 from moldau.core.metadata.snapshot_file import SnapshotHead, metadata_batch, metadata_records
-from moldau.core.quorum.machine import (
+from moldau.core.quorum.control_values import ControlValues, version_values, voters_values
+from moldau.core.quorum.events import (
     AppendControlBatch,
     Appended,
     Commit,
     Effect,
     Event,
+    Fail,
     Flushed,
     LeaderChanged,
-    QuorumMachine,
-    QuorumStatus,
+    Noted,
+    SnapshotMade,
     Started,
     StartEpoch,
     Stopping,
     StoreElection,
-    VersionRaised,
-    encode_kraft_version,
+    TimePassed,
+    UpgradeRequested,
+    WriteRefused,
 )
+from moldau.core.quorum.history import Changes, QuorumHistory
+from moldau.core.quorum.machine import QuorumMachine, QuorumStatus, VotersError
+from moldau.core.quorum.positions import LogPosition
+from moldau.core.quorum.state import QuorumOptions
 from moldau.core.quorum.voters import (
     RECONFIGURABLE_FROM,
     Voter,
@@ -54,7 +62,7 @@ from moldau.protocol.records.control_records import ControlType, OffsetAndEpoch,
 from moldau.protocol.wire.schema import Message
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.log.state import LogState
-from moldau.types import ZERO_UUID, BrokerId, Offset
+from moldau.types import ZERO_UUID, BrokerId, LeaderEpoch, Offset
 
 _log = logging.getLogger(__name__)
 
@@ -87,6 +95,11 @@ class _Constant(NamedTuple):
     current: BrokerConfig
 
 
+class _Started(NamedTuple):
+    log: MetadataLog
+    machine: QuorumMachine
+
+
 class _Pending(NamedTuple):
     batch: CommittedBatch
     size_bytes: int
@@ -113,8 +126,10 @@ class QuorumNode:
         self._listeners: list[QuorumListener] = []
         self.flush_rounds = FlushRounds(clock, _Constant(config), self._flushed)
         self._disk = DiskThreads([directory])
-        self._machine = QuorumMachine(Voter(key=VoterKey(BrokerId(config.node_id))))
-        self._metadata_log: MetadataLog | None = None
+        self._started: _Started | None = None
+        """None before the start."""
+        self._refusal: KafkaError | None = None
+        """Why the log refused the last control batch."""
         self._level: int | None = None
         self._next_offset = 0
         self._pending: deque[_Pending] = deque()
@@ -127,13 +142,20 @@ class QuorumNode:
 
     @property
     def log(self) -> MetadataLog:
-        assert self._metadata_log is not None, "the quorum node was not started"
-        return self._metadata_log
+        assert self._started is not None, "the quorum node was not started"
+        return self._started.log
+
+    @property
+    def _machine(self) -> QuorumMachine:
+        assert self._started is not None, "the quorum node was not started"
+        return self._started.machine
 
     @property
     def is_leader(self) -> bool:
         """True once it may append: everything before its epoch is known."""
-        return self._machine.is_leader and self.high_watermark >= 0 and self.failure is None
+        if self._started is None or self.failure is not None:
+            return False
+        return self._machine.is_leader and self.high_watermark >= 0
 
     @property
     def leader_id(self) -> int:
@@ -159,7 +181,7 @@ class QuorumNode:
 
     def describe(self) -> QuorumStatus:
         """The status for DescribeQuorum."""
-        return self._machine.status(self._clock.wall_ms())
+        return self._machine.status(self._clock.mono_ms(), self._clock.wall_ms())
 
     def bootstrap_records(self) -> list[Message]:
         """The first records of a cluster whose log is empty, as formatting wrote them."""
@@ -168,7 +190,7 @@ class QuorumNode:
     # Starting and stopping
 
     def add_listener(self, listener: QuorumListener) -> None:
-        assert self._metadata_log is None, "listeners are added before the start"
+        assert self._started is None, "listeners are added before the start"
         self._listeners.append(listener)
 
     async def start(self, endpoints: Sequence[VoterEndpoint] | None = None) -> None:
@@ -182,15 +204,24 @@ class QuorumNode:
         local_endpoints = (
             _configured_endpoints(self._config) if endpoints is None else tuple(endpoints)
         )
-        self._machine.local = Voter(key=key, endpoints=local_endpoints)
         self._directory.on_failure(self._directory_failed)
         try:
-            self._metadata_log = MetadataLog.open(
+            log = MetadataLog.open(
                 self._directory, self._config, self.flush_rounds.flusher, self._clock.wall_ms()
             )
-            self._load_snapshot(self.log.start.image)
-            first_offset = self.log.log.log_end_offset
-            self._step(self._started())
+            static_voters, changes = _configured_voters(self._config), log.quorum_changes()
+            machine = QuorumMachine(
+                Voter(key=key, endpoints=local_endpoints),
+                static_voters,
+                _options(self._config),
+                log,
+                Random(),  # noqa: S311 - spreads elections
+            )
+            self._started = _Started(log, machine)
+            _check_alone(key, static_voters, changes)
+            self._load_snapshot(log.start.image)
+            first_offset = log.log.log_end_offset
+            self._step_or_refuse(Started(election=log.read_election(), changes=changes))
             await self.wait_committed(first_offset)
         except BaseException:
             await self.stop()
@@ -206,25 +237,11 @@ class QuorumNode:
             for listener in self._listeners:
                 listener.on_snapshot(image)
 
-    def _started(self) -> Started:
-        quorum_records = self.log.quorum_records()
-        voters = quorum_records.voters
-        if voters is None or quorum_records.kraft_version < RECONFIGURABLE_FROM:
-            voters = _configured_voters(self._config)
-        return Started(
-            log_end_offset=self.log.log.log_end_offset,
-            last_epoch=self.log.last_epoch,
-            election=self.log.read_election(),
-            voters=voters,
-            voters_offset=Offset(quorum_records.voters_offset),
-            kraft_version=quorum_records.kraft_version,
-        )
-
     async def stop(self) -> None:
         """Commits what was appended, then resigns. May be called twice."""
         for timer in self._timers.values():
             timer.cancel()
-        if self._metadata_log is None:
+        if self._started is None:
             return
         if self.failure is None and self._machine.is_leader:
             # A disk that fails now has reported it; there is nothing more to save.
@@ -259,22 +276,16 @@ class QuorumNode:
             )
         self._write(content, position, now_ms, records)
         self._level = level_after(records, self._level)
+        self._step(Appended(Offset(self.log.log.log_end_offset)))
         return self.last_offset
 
-    def raise_kraft_version(self, level: int, now_ms: int) -> None:
+    def raise_kraft_version(self, level: int) -> None:
         """From now on the log defines the voters. Not committed yet; raises what `append`
         raises.
         """
         self._check_may_append()
-        if self._machine.local.key.directory_id == ZERO_UUID:
-            raise KafkaError(
-                ErrorCode.INVALID_UPDATE_VERSION,
-                f"Directory id must be known for all of the voters: {self._machine.voters}",
-            )
-        position = OffsetAndEpoch(self.log.log.log_end_offset, self.leader_epoch)
-        values = self._machine.version_records(level)
-        self._write(control_batch(values, position, now_ms), position, now_ms, ())
-        self._step(VersionRaised(level, Offset(position.base_offset)))
+        self._machine.check_upgrade(level)
+        self._step_or_refuse(UpgradeRequested(level))
         _log.info("kraft.version is %s: the metadata log defines the voters", level)
 
     def _check_may_append(self) -> None:
@@ -295,7 +306,6 @@ class QuorumNode:
         )
         self._pending.append(_Pending(batch, len(content)))
         self._last_append_ms = self._clock.mono_ms()
-        self._step(Appended(Offset(last_offset + 1)))
 
     async def wait_committed(self, offset: int) -> None:
         """Waits until the record at `offset` is committed and delivered to the listeners. Raises
@@ -316,25 +326,59 @@ class QuorumNode:
     # Performing the machine's effects
 
     def _step(self, event: Event) -> None:
-        for effect in self._machine.step(event, self._clock.wall_ms()):
-            self._do(effect)
+        machine = self._machine
+        effects = machine.step(event, self._clock.mono_ms())
+        answers = [answer for effect in effects if (answer := self._do(effect))]
+        for answer in answers:
+            self._step(answer)
+        self._schedule_wake(machine.wake_ms)
 
-    def _do(self, effect: Effect) -> None:
+    def _step_or_refuse(self, event: Event) -> None:
+        """Raises the KafkaError with which the log refused what the event made necessary."""
+        self._refusal = None
+        self._step(event)
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _schedule_wake(self, wake_ms: float) -> None:
+        if timer := self._timers.pop("machine", None):
+            timer.cancel()
+        if wake_ms < float("inf"):
+            delay_ms = wake_ms - self._clock.mono_ms()
+            self._schedule("machine", delay_ms, lambda: self._step(TimePassed()))
+
+    def _do(self, effect: Effect) -> Event | None:
         match effect:
             case StoreElection(election):
                 self.log.write_election(election, self.kraft_version, self._machine.voters)
             case StartEpoch(epoch):
                 self.log.log.start_leader_epoch(epoch)
             case AppendControlBatch(epoch, values):
-                now_ms = self._clock.wall_ms()
-                position = OffsetAndEpoch(self.log.log.log_end_offset, epoch)
-                self._write(control_batch(values, position, now_ms), position, now_ms, ())
+                return self._append_control_batch(epoch, values)
             case Commit(high_watermark):
                 self.log.log.raise_high_watermark(high_watermark)
                 self._deliver(high_watermark)
             case LeaderChanged(epoch, leader_id):
                 for listener in self._listeners:
                     listener.on_leader_change(epoch, leader_id)
+            case Noted(text):
+                _log.debug("metadata quorum: %s", text)
+            case Fail(reason):
+                self._fail(reason)
+            case _:
+                raise AssertionError(f"a quorum of one node never needs {effect}")
+        return None
+
+    def _append_control_batch(self, epoch: LeaderEpoch, values: ControlValues) -> Event:
+        now_ms = self._clock.wall_ms()
+        position = OffsetAndEpoch(self.log.log.log_end_offset, epoch)
+        try:
+            self._write(control_batch(values, position, now_ms), position, now_ms, ())
+        except KafkaError as error:
+            self._refusal = error
+            return WriteRefused(str(error))
+        changes = quorum_changes(values, Offset(position.base_offset))
+        return Appended(Offset(self.log.log.log_end_offset), changes)
 
     def _flushed(self, log: LogState) -> None:
         if self.failure is not None:
@@ -446,21 +490,48 @@ class QuorumNode:
 
     def snapshot_head(self, image: MetadataImage) -> SnapshotHead | None:
         """The head of a snapshot of this image; None if it cannot be made: the snapshot exists, or
-        the image ends inside a batch, or before the voters record of this epoch.
+        the image ends inside a batch.
         """
         end = image.offset + 1
         exists = SnapshotId(image.epoch, end) in self.log.snapshots.ids
-        if exists or end <= self._machine.voters_written_offset or not self.log.is_batch_start(end):
+        if exists or not self.log.is_batch_start(end):
             return None
         values: tuple[tuple[ControlType, bytes], ...] = ()
-        if self.kraft_version >= RECONFIGURABLE_FROM:
-            values = (
-                (ControlType.KRAFT_VERSION, encode_kraft_version(self.kraft_version)),
-                (ControlType.KRAFT_VOTERS, self._machine.voters.encode()),
-            )
+        version = self._machine.kraft_version_at(Offset(image.offset))
+        voters = self._machine.voters_at(Offset(image.offset))
+        if version >= RECONFIGURABLE_FROM and voters is not None:
+            values = version_values(version) + voters_values(voters)
         return SnapshotHead(
             epoch=image.epoch, timestamp_ms=image.timestamp_ms, control_values=values
         )
+
+    def snapshot_made(self, snapshot_id: SnapshotId) -> None:
+        position = LogPosition(LeaderEpoch(snapshot_id.epoch), Offset(snapshot_id.offset))
+        self._step(SnapshotMade(position))
+
+
+def _check_alone(key: VoterKey, static_voters: VoterSet, changes: Changes) -> None:
+    """The machine can do with several voters; what is missing is the network between them."""
+    history = QuorumHistory(static_voters)
+    history.add(changes)
+    if any(node_id != key.node_id for node_id in history.voters.by_id):
+        raise VotersError(
+            f"the quorum's voters are {history.voters}, and this is node {key}: "
+            "only a quorum of this one node is supported so far"
+        )
+
+
+def _options(config: BrokerConfig) -> QuorumOptions:
+    return QuorumOptions(
+        listener=config.controller_names[0],
+        election_timeout_ms=config.controller_quorum_election_timeout_ms,
+        election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
+        fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
+        request_timeout_ms=config.controller_quorum_request_timeout_ms,
+        retry_backoff_ms=config.controller_quorum_retry_backoff_ms,
+        fetch_max_bytes=config.controller_quorum_fetch_max_bytes,
+        fetch_snapshot_max_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
+    )
 
 
 def _configured_endpoints(config: BrokerConfig) -> tuple[VoterEndpoint, ...]:

@@ -72,6 +72,7 @@ class SnapshotMaker:
                 if error is not None:
                     raise error
             log.snapshots.add(snapshot_id)
+            self._quorum.snapshot_made(snapshot_id)
             log.directory.do(log.storing_recovery_point())
             log.clean(self._clock.wall_ms())
         except KafkaError as refusal:

@@ -1,156 +1,96 @@
-"""KRaft consensus as a state machine: events in, effects out. The shell carries out the effects in
-order, one after the other, so a vote or an epoch is on the disk before anything uses it.
+"""KRaft consensus as a state machine: events in, effects out. `roles` says what a node can be,
+`events` what happens to it and what it wants done, `rpc` what nodes ask each other.
 
-| state | event | next | action |
-|---|---|---|---|
-| unattached | Started as the only voter | leader | vote for itself in epoch + 1, lead it |
-| unattached | Started with other voters | - | refused with VotersError |
-| leader | VersionRaised | leader | voters come from the log, no longer from settings |
-| leader | Flushed past the epoch's first record | leader | the high watermark rises |
-| leader | Stopping | resigned | no leader; appends fail |
-| resigned | Started (the next start) | leader | lead a new epoch |
+| role | event | next |
+|---|---|---|
+| unattached | time passes without a leader | prospective |
+| unattached, prospective, candidate | a response or a request names the leader | follower |
+| prospective | a majority would vote for this node | candidate of the next epoch |
+| prospective | a majority would not, or time passes | follower again, or unattached |
+| candidate | a majority voted for this node | leader |
+| candidate | time passes | prospective |
+| follower | no fetch succeeded for too long | prospective |
+| leader | no majority fetched for too long; a stop; its removal | resigned |
+| resigned | time passes | unattached in the next epoch |
+| any | a later epoch | unattached, or follower if its leader is known |
 
-A single voter wins every election at once, so the states prospective, candidate and follower do not
-occur yet.
+A single voter goes through prospective and candidate to leader in its first step.
 """
 
-from collections.abc import Iterable
-from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeVar
 
-from moldau.core.quorum.election import Election
-from moldau.core.quorum.voters import (
-    KRAFT_VERSION_MAX,
-    RECONFIGURABLE_FROM,
-    Voter,
-    VoterKey,
-    VoterSet,
+from moldau.core.quorum.connections import Chance, Sent
+from moldau.core.quorum.elections import Elections
+from moldau.core.quorum.events import (
+    Abandoned,
+    Appended,
+    Effect,
+    Event,
+    Flushed,
+    NotDelivered,
+    Requested,
+    ResignRequested,
+    Respond,
+    Responded,
+    SnapshotInstalled,
+    SnapshotMade,
+    Started,
+    Stopping,
+    TimePassed,
+    Token,
+    Truncated,
+    UpgradeRequested,
+    WriteRefused,
 )
+from moldau.core.quorum.following import Following
+from moldau.core.quorum.leading import Leading, Resigning
+from moldau.core.quorum.positions import LogView
+from moldau.core.quorum.roles import (
+    Candidate,
+    Follower,
+    Leader,
+    Progress,
+    Prospective,
+    Resigned,
+    Role,
+    Unattached,
+)
+from moldau.core.quorum.rpc import (
+    AddVoterRequest,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    BeginQuorumEpochRequest,
+    ChangeVotersResponse,
+    EndQuorumEpochRequest,
+    Failure,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    QuorumEpochResponse,
+    RemoveVoterRequest,
+    Request,
+    Response,
+    UpdateVoterRequest,
+    VoteRequest,
+    VoteResponse,
+)
+from moldau.core.quorum.state import FOREVER_MS, QuorumOptions, QuorumState
+from moldau.core.quorum.voter_changes import VoterChanges
+from moldau.core.quorum.voters import KRAFT_VERSION_MAX, Voter, VoterKey, VoterSet
 from moldau.frozen import frozen
 from moldau.protocol.errors import MoldauError
-from moldau.protocol.log_records import KRaftVersionRecord, LeaderChangeMessage
-from moldau.protocol.log_records.leader_change_message import Voter as LeaderChangeVoter
-from moldau.protocol.records.control_records import ControlType
-from moldau.protocol.wire.codec import encode
-from moldau.types import NO_LEADER, NO_OFFSET, BrokerId, LeaderEpoch, Offset
+from moldau.types import NO_LEADER, BrokerId, LeaderEpoch, Offset
 
-LEADER_CHANGE_VERSION = 0
-KRAFT_VERSION_RECORD_VERSION = 0
+R = TypeVar("R")
 
 
 class VotersError(MoldauError):
     """This node cannot take part in the quorum that its disk or its settings describe."""
 
 
-class State(Enum):
-    UNATTACHED = "unattached"
-    LEADER = "leader"
-    RESIGNED = "resigned"
-
-
-# Events
-
-
-@frozen(kw_only=True)
-class Started:
-    """The node has started; the fields are what it found on the disk."""
-
-    log_end_offset: Offset
-    last_epoch: int
-    """The epoch of the last record, or of the snapshot before the log."""
-    election: Election | None
-    voters: VoterSet
-    voters_offset: Offset
-    """The offset of the voters' record in the log; -1 if only the format's snapshot or the settings
-    name them.
-    """
-    kraft_version: int
-
-
-@frozen
-class Appended:
-    """The leader appended records."""
-
-    end_offset: Offset
-
-
-@frozen
-class VersionRaised:
-    """The leader appended `version_records` at `offset`."""
-
-    level: int
-    offset: Offset
-
-
-@frozen
-class Flushed:
-    """Everything before `end_offset` is on this node's disk."""
-
-    end_offset: Offset
-
-
-@frozen
-class Stopping:
-    """The node is shutting down cleanly."""
-
-
-Event: TypeAlias = Started | Appended | VersionRaised | Flushed | Stopping
-
-# Effects
-
-
-@frozen
-class StoreElection:
-    """Written to the disk and synced before the next effect."""
-
-    election: Election
-
-
-@frozen
-class StartEpoch:
-    """The log must know the epoch before its first record."""
-
-    epoch: int
-
-
-@frozen
-class AppendControlBatch:
-    """One batch at the end of the log."""
-
-    epoch: int
-    values: tuple[tuple[ControlType, bytes], ...]
-
-
-@frozen
-class Commit:
-    """Everything before `high_watermark` is committed."""
-
-    high_watermark: Offset
-
-
-@frozen
-class LeaderChanged:
-    """Comes after everything before the epoch is committed. NO_LEADER if this node resigned."""
-
-    epoch: int
-    leader_id: BrokerId
-
-
-Effect: TypeAlias = StoreElection | StartEpoch | AppendControlBatch | Commit | LeaderChanged
-
-
-class Progress(NamedTuple):
-    """A voter's flushed offset, and when it was reported."""
-
-    flushed_offset: Offset
-    reported_ms: int
-
-
-_NO_PROGRESS = Progress(Offset(0), -1)
-
-
 class ReplicaStatus(NamedTuple):
-    """A replica in the response of DescribeQuorum."""
+    """A replica in the response of DescribeQuorum. A time of -1 means never."""
 
     key: VoterKey
     log_end_offset: Offset
@@ -165,163 +105,310 @@ class QuorumStatus:
     high_watermark: Offset
     voters: tuple[ReplicaStatus, ...]
     observers: tuple[ReplicaStatus, ...] = ()
-    """Always empty: with one node, no observer fetches the metadata log."""
     endpoints: tuple[Voter, ...] = ()
 
 
 class QuorumMachine:
-    def __init__(self, local: Voter) -> None:
-        self.local = local
-        self.state = State.UNATTACHED
-        self.epoch = 0
-        self.leader_id: BrokerId = NO_LEADER
-        self.voters = VoterSet({})
-        self.kraft_version = 0
-        self.high_watermark: Offset = NO_OFFSET
-        """NO_OFFSET until a record of the leader's own epoch is committed."""
-        self.epoch_start_offset: Offset = NO_OFFSET
-        self.voters_written_offset: Offset = NO_OFFSET
-        """The offset of this epoch's last record of the voters."""
-        self.log_end_offset = 0
-        self._progress: dict[int, Progress] = {}
+    def __init__(
+        self,
+        local: Voter,
+        static_voters: VoterSet,
+        options: QuorumOptions,
+        log: LogView,
+        chance: Chance,
+    ) -> None:
+        """`static_voters` are those of the settings; `log` is read, `chance` spreads elections."""
+        self._state = QuorumState(local, static_voters, options, log, chance)
+        self._elections = Elections(self._state)
+        self._leading = Leading(self._state)
+        self._resigning = Resigning(self._state)
+        self._following = Following(self._state, self._elections)
+        self._voter_changes = VoterChanges(self._state, self._leading)
+        self.wake_ms = FOREVER_MS
+        """When the machine needs TimePassed, unless something else happens before."""
+
+    # Queries
+
+    @property
+    def local(self) -> Voter:
+        return self._state.local
+
+    @property
+    def role(self) -> Role:
+        return self._state.role
+
+    @property
+    def epoch(self) -> LeaderEpoch:
+        return self._state.epoch
+
+    @property
+    def leader_id(self) -> BrokerId:
+        return self._state.leader_id
 
     @property
     def is_leader(self) -> bool:
-        return self.state is State.LEADER
+        return isinstance(self._state.role, Leader)
 
-    def step(self, event: Event, now_ms: int) -> list[Effect]:
-        match event:
-            case Started():
-                return self._start(event)
-            case Appended(end_offset):
-                self.log_end_offset = end_offset
-                return []
-            case VersionRaised(level, offset):
-                self.kraft_version, self.voters = level, self.voters.updated(self.local)
-                self.voters_written_offset = offset
-                return []
-            case Flushed(end_offset):
-                return self._flushed_to(end_offset, now_ms)
-            case Stopping():
-                return self._resign()
+    @property
+    def voters(self) -> VoterSet:
+        return self._state.voters
 
-    def status(self, now_ms: int) -> QuorumStatus:
-        """The leader itself counts as caught up at any time."""
-        voters = []
-        for voter in self.voters.by_id.values():
-            is_local = voter.is_same(self.local.key)
-            progress = self._progress.get(voter.key.node_id, _NO_PROGRESS)
-            reported_ms = now_ms if is_local else progress.reported_ms
-            end_offset = self.log_end_offset if is_local else progress.flushed_offset
-            voters.append(ReplicaStatus(voter.key, Offset(end_offset), reported_ms, reported_ms))
+    @property
+    def kraft_version(self) -> int:
+        return self._state.history.kraft_version
+
+    @property
+    def high_watermark(self) -> Offset:
+        """NO_OFFSET for a leader until a record of its own epoch is committed."""
+        return self._state.high_watermark
+
+    def voters_at(self, offset: Offset) -> VoterSet | None:
+        """The voters as the log has them after the record at `offset`."""
+        return self._state.history.voters_at(offset)
+
+    def kraft_version_at(self, offset: Offset) -> int:
+        return self._state.history.kraft_version_at(offset)
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether the quorum needs nothing more of this node, which is stopping."""
+        state = self._state
+        has_successor = state.leader_id not in {NO_LEADER, state.local.key.node_id}
+        return not state.is_voter or state.is_only_voter or has_successor
+
+    def check_upgrade(self, level: int) -> None:
+        """While leading. Raises KafkaError if kraft.version cannot be raised to `level`."""
+        self._voter_changes.check_upgrade(level)
+
+    def status(self, now_ms: float, wall_ms: int) -> QuorumStatus:
+        """For DescribeQuorum. Only the leader knows how far the others are."""
+        state, role = self._state, self._state.role
+        voters: tuple[ReplicaStatus, ...] = ()
+        observers: tuple[ReplicaStatus, ...] = ()
+        if isinstance(role, Leader):
+            state.now_ms = now_ms
+            self._leading.forget_silent_observers()
+            voters = tuple(self._replica(each, wall_ms) for each in role.voters.values())
+            observers = tuple(self._replica(each, wall_ms) for each in role.observers.values())
         return QuorumStatus(
-            leader_id=self.leader_id,
-            leader_epoch=LeaderEpoch(self.epoch),
-            high_watermark=self.high_watermark,
-            voters=tuple(voters),
-            endpoints=tuple(self.voters.by_id.values()),
+            leader_id=state.leader_id,
+            leader_epoch=state.epoch,
+            high_watermark=state.high_watermark,
+            voters=voters,
+            observers=observers,
+            endpoints=tuple(state.voters.by_id.values()),
         )
 
-    def _start(self, event: Started) -> list[Effect]:
-        self._check_voters(event)
-        self.voters = event.voters
-        self.kraft_version = event.kraft_version
-        self.log_end_offset = self.epoch_start_offset = event.log_end_offset
-        self.voters_written_offset = event.log_end_offset
-        known_epoch = max(event.last_epoch, 0 if event.election is None else event.election.epoch)
-        # Also if this node was killed after it voted for itself in the known epoch: an epoch costs
-        # nothing, and a new one surely has no leader yet.
-        self.epoch = known_epoch + 1
-        self.state = State.LEADER
-        self.leader_id = self.local.key.node_id
-        return [
-            StoreElection(Election(epoch=self.epoch, voted_for=self.local.key)),
-            StoreElection(Election(epoch=self.epoch, leader_id=self.leader_id)),
-            StartEpoch(self.epoch),
-            AppendControlBatch(self.epoch, self._first_records(event.voters_offset)),
-        ]
+    def _replica(self, progress: Progress, wall_ms: int) -> ReplicaStatus:
+        """The leader itself counts as caught up at any time."""
+        if self._state.local.key.is_same(progress.key) or progress.key.is_same(self.local.key):
+            return ReplicaStatus(progress.key, self._state.log.end.offset, wall_ms, wall_ms)
+        age_ms = wall_ms - self._state.now_ms
+        times_ms = (progress.last_fetch_ms, progress.last_caught_up_ms)
+        fetch_ms, caught_up_ms = (-1 if ms < 0 else round(ms + age_ms) for ms in times_ms)
+        return ReplicaStatus(progress.key, progress.end_offset, fetch_ms, caught_up_ms)
 
-    def _check_voters(self, event: Started) -> None:
-        voters, key = event.voters, self.local.key
-        if event.kraft_version > KRAFT_VERSION_MAX:
-            raise VotersError(
-                f"kraft.version {event.kraft_version} is not supported: {KRAFT_VERSION_MAX} is"
-            )
-        if voters.is_only(key):
-            return
-        if not voters.by_id:
+    # Steps
+
+    def step(self, event: Event, now_ms: float) -> list[Effect]:
+        """`now_ms` never falls. Raises VotersError at the start only."""
+        state = self._state
+        state.now_ms = max(state.now_ms, now_ms)
+        if state.now_ms >= self.wake_ms:
+            # After a standstill of this node, what was due comes before what others sent meanwhile.
+            self._poll()
+        if not state.has_failed:
+            self._handle(event)
+        if not state.has_failed:
+            self._poll()
+        return state.take_effects()
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Requested(token, request):
+                self._answer(token, request)
+            case Responded(correlation, response):
+                self._receive(correlation, response)
+            case NotDelivered(correlation, failure):
+                self._fail(correlation, failure)
+            case Abandoned() | UpgradeRequested() | ResignRequested():
+                if isinstance(self._state.role, Leader):
+                    self._told_leader(self._state.role, event)
+            case Started():
+                self._start(event)
+            case Stopping():
+                self._state.is_stopping = True
+            case TimePassed():
+                pass
+            case _:
+                self._log_changed(event)
+
+    def _told_leader(
+        self, leader: Leader, event: Abandoned | UpgradeRequested | ResignRequested
+    ) -> None:
+        match event:
+            case Abandoned(token):
+                leader.waiting.pop(token, None)
+            case UpgradeRequested(level):
+                self._voter_changes.upgrade(level)
+            case ResignRequested(epoch):
+                leader.is_resigning = leader.is_resigning or leader.epoch == epoch
+
+    def _poll(self) -> None:
+        """What time alone decides. A change of the role is polled again: it may be over at once."""
+        polled = None
+        while polled is not self._state.role:
+            polled = self._state.role
+            self.wake_ms = self._poll_role(polled)
+
+    def _poll_role(self, role: Role) -> float:
+        match role:
+            case Unattached():
+                return self._following.poll_unattached()
+            case Prospective() | Candidate():
+                return self._elections.poll()
+            case Follower():
+                return self._following.poll()
+            case Resigned():
+                return self._resigning.poll()
+            case Leader():
+                change_ms = self._voter_changes.poll()
+                return min(change_ms, self._leading.poll())
+
+    # Starting
+
+    def _start(self, event: Started) -> None:
+        state = self._state
+        state.history.add(event.changes)
+        self._check_voters()
+        state.restore(event.election)
+        if state.is_only_voter:
+            if not isinstance(state.role, Candidate):
+                self._elections.stand()
+            else:
+                self._elections.step_forward()
+
+    def _check_voters(self) -> None:
+        state, key, voters = self._state, self._state.local.key, self._state.voters
+        level = state.history.kraft_version
+        if level > KRAFT_VERSION_MAX:
+            raise VotersError(f"kraft.version {level} is not supported: {KRAFT_VERSION_MAX} is")
+        if not voters.by_id and not state.options.bootstrap:
             raise VotersError(
                 f"there are no voters: format node {key.node_id} with --standalone, "
                 "or set controller.quorum.voters"
             )
-        if len(voters.by_id) == 1 and key.node_id in voters.by_id:
+        if len(voters.by_id) == 1 and key.node_id in voters.by_id and key not in voters:
             raise VotersError(
                 f"the voter is node {voters}, and this is node {key}: "
                 "the metadata directory was replaced or formatted again"
             )
-        raise VotersError(
-            f"the quorum's voters are {voters}, and this is node {key}: "
-            "only a quorum of this one node is supported so far"
-        )
 
-    def _first_records(self, voters_offset: Offset) -> tuple[tuple[ControlType, bytes], ...]:
-        """Record the leader in the log, and the voters unless the log has them already."""
-        voters = [LeaderChangeVoter(voter_id=voter_id) for voter_id in self.voters.by_id]
-        change = LeaderChangeMessage(
-            version=LEADER_CHANGE_VERSION,
-            leader_id=self.leader_id,
-            voters=voters,
-            granting_voters=[LeaderChangeVoter(voter_id=self.leader_id)],
-        )
-        records = [(ControlType.LEADER_CHANGE, encode(change, LEADER_CHANGE_VERSION))]
-        if self.kraft_version >= RECONFIGURABLE_FROM and (
-            voters_offset < 0 or self.voters.needs_update(self.local)
-        ):
-            records += self.version_records(self.kraft_version)
-            self.voters = self.voters.updated(self.local)
-        return tuple(records)
+    # The log
 
-    def version_records(self, level: int) -> tuple[tuple[ControlType, bytes], ...]:
-        """The records that raise kraft.version, after which a voter is a node and its directory."""
-        voters = self.voters.updated(self.local)
-        return (
-            (ControlType.KRAFT_VERSION, encode_kraft_version(level)),
-            (ControlType.KRAFT_VOTERS, voters.encode()),
-        )
+    def _log_changed(
+        self,
+        event: Appended | Flushed | Truncated | SnapshotInstalled | SnapshotMade | WriteRefused,
+    ) -> None:
+        state = self._state
+        match event:
+            case Appended(_, changes):
+                state.history.add(changes)
+                if isinstance(state.role, Leader):
+                    self._voter_changes.appended()
+                    self._leading.log_advanced()
+                else:
+                    self._following.write_finished()
+                    self._following.raise_high_watermark()
+            case Flushed():
+                if isinstance(state.role, Leader):
+                    self._leading.count()
+                else:
+                    self._following.write_finished()
+            case Truncated(end_offset):
+                state.history.truncate(end_offset)
+                self._following.write_finished()
+            case SnapshotInstalled(_, changes):
+                state.history.restart(changes)
+                self._following.snapshot_installed()
+            case SnapshotMade(snapshot):
+                state.history.forget_before(snapshot.offset)
+            case WriteRefused(reason):
+                self._write_refused(reason)
 
-    def _flushed_to(self, end_offset: Offset, now_ms: int) -> list[Effect]:
-        if self.state is not State.LEADER:
-            return []
-        self._progress[self.local.key.node_id] = Progress(end_offset, now_ms)
-        reached = majority_offset(
-            self._progress.get(voter, _NO_PROGRESS).flushed_offset for voter in self.voters.by_id
-        )
-        # A record of the leader's own epoch must be among them: only then can no other leader have
-        # different records at the offsets before it.
-        if reached <= max(self.epoch_start_offset, self.high_watermark):
-            return []
-        is_first = self.high_watermark == NO_OFFSET
-        self.high_watermark = Offset(reached)
-        effects: list[Effect] = [Commit(Offset(reached))]
-        if is_first:
-            effects.append(LeaderChanged(self.epoch, self.leader_id))
-        return effects
+    def _write_refused(self, reason: str) -> None:
+        state, role = self._state, self._state.role
+        state.note(f"the metadata log refused a write: {reason}")
+        if isinstance(role, Leader):
+            # Without its first record an epoch commits nothing.
+            role.is_resigning = role.is_resigning or state.log.end.offset <= role.start_offset
+            self._voter_changes.refused(reason)
+        elif isinstance(role, Follower):
+            self._following.drop_snapshot()
+            self._following.write_finished()
+            state.connections.pause(role.leader_id, state.now_ms)
 
-    def _resign(self) -> list[Effect]:
-        """The resignation is not stored: the next start begins a new epoch anyway."""
-        if self.state is not State.LEADER:
-            return []
-        self.state = State.RESIGNED
-        self.leader_id = NO_LEADER
-        return [LeaderChanged(self.epoch, NO_LEADER)]
+    # Requests
 
+    def _answer(self, token: Token, request: Request) -> None:
+        match request:
+            case VoteRequest():
+                self._elections.answer_vote(token, request)
+            case BeginQuorumEpochRequest():
+                self._elections.answer_begin_epoch(token, request)
+            case EndQuorumEpochRequest():
+                self._elections.answer_end_epoch(token, request)
+            case FetchRequest():
+                self._leading.answer_fetch(token, request)
+            case FetchSnapshotRequest():
+                self._leading.answer_fetch_snapshot(token, request)
+            case AddVoterRequest():
+                self._voter_changes.answer_add(token, request)
+            case RemoveVoterRequest():
+                self._voter_changes.answer_remove(token, request)
+            case UpdateVoterRequest():
+                self._voter_changes.answer_update(token, request)
+            case ApiVersionsRequest():
+                # Listeners answer it themselves.
+                self._state.emit(Respond(token, ApiVersionsResponse()))
 
-def majority_offset(reached: Iterable[int]) -> int:
-    """The highest offset that more than half of the voters have reached."""
-    descending = sorted(reached, reverse=True)
-    return descending[len(descending) // 2]
+    def _receive(self, correlation: int, response: Response) -> None:
+        sent = self._state.connections.expected(correlation)
+        if sent is not None:
+            is_success = self._read(sent, response)
+            self._state.connections.finish(sent, self._state.now_ms, is_success=is_success)
 
+    def _read(self, sent: Sent, response: Response) -> bool:
+        """Whether the node may be asked again at once."""
+        match response:
+            case VoteResponse():
+                return self._elections.vote_received(sent.node_id, response)
+            case QuorumEpochResponse():
+                handled = self._elections.learn(response.error, response.leadership)
+                if handled is not None:
+                    return handled
+                return self._resigning.acknowledged(sent.node_id, response)
+            case FetchResponse():
+                assert isinstance(sent.request, FetchRequest)
+                return self._following.records_received(sent.request, response)
+            case FetchSnapshotResponse():
+                return self._following.snapshot_received(response)
+            case ChangeVotersResponse():
+                return self._following.update_received(sent.request, response)
+            case ApiVersionsResponse():
+                return self._voter_changes.versions_received(sent.correlation, response)
 
-def encode_kraft_version(level: int) -> bytes:
-    record = KRaftVersionRecord(version=KRAFT_VERSION_RECORD_VERSION, kraft_version=level)
-    return encode(record, KRAFT_VERSION_RECORD_VERSION)
+    def _fail(self, correlation: int, failure: Failure) -> None:
+        sent = self._state.connections.expected(correlation)
+        if sent is None:
+            return
+        self._state.connections.finish(sent, self._state.now_ms, is_success=False)
+        match sent.request:
+            case VoteRequest():
+                self._elections.vote_failed(failure)
+            case ApiVersionsRequest():
+                self._voter_changes.no_versions(correlation)
+            case FetchRequest() | FetchSnapshotRequest() | UpdateVoterRequest():
+                self._following.fetch_failed(sent.node_id, failure)
+            case _:
+                pass

@@ -25,8 +25,19 @@ class VoterKey(NamedTuple):
     directory_id: Uuid = ZERO_UUID
     """Zero if unknown: it is stored since kraft.version 1."""
 
+    @property
+    def has_directory(self) -> bool:
+        return self.directory_id != ZERO_UUID
+
+    def is_same(self, other: "VoterKey") -> bool:
+        """Whether the other is this voter, as far as this key says."""
+        return self.node_id == other.node_id and self.directory_id in {
+            ZERO_UUID,
+            other.directory_id,
+        }
+
     def __str__(self) -> str:
-        if self.directory_id == ZERO_UUID:
+        if not self.has_directory:
             return str(self.node_id)
         return f"{self.node_id} (directory {uuid_text(self.directory_id)})"
 
@@ -45,8 +56,11 @@ class Voter:
     """The lowest and the highest level that the voter supports."""
 
     def is_same(self, key: VoterKey) -> bool:
-        directory_id = self.key.directory_id
-        return self.key.node_id == key.node_id and directory_id in {ZERO_UUID, key.directory_id}
+        return self.key.is_same(key)
+
+    def supports(self, kraft_version: int) -> bool:
+        lowest, highest = self.kraft_versions
+        return lowest <= kraft_version <= highest
 
 
 @frozen
@@ -86,7 +100,14 @@ class VoterSet:
         return known is not None and known.is_same(voter.key) and known != voter
 
     def updated(self, voter: Voter) -> "VoterSet":
+        """With this voter, in place of the one with its id."""
         return replace(self, by_id={**self.by_id, voter.key.node_id: voter})
+
+    def without(self, key: VoterKey) -> "VoterSet":
+        remaining = {
+            node_id: voter for node_id, voter in self.by_id.items() if node_id != key.node_id
+        }
+        return replace(self, by_id=remaining)
 
 
 def _voter_of(fields: VoterFields) -> Voter:

@@ -1,0 +1,572 @@
+"""A quorum of machines with virtual time, a network that loses and delays, disks that forget what
+was not flushed, and an observer who sees everything and checks Raft's promises at every step.
+"""
+
+import heapq
+import pickle
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import count
+from random import Random
+
+from core.quorum.memory_log import Entry, MemoryLog, control_entries
+
+from moldau.core.quorum.election import Election
+from moldau.core.quorum.events import (
+    AppendControlBatch,
+    Appended,
+    AppendFetched,
+    AppendSnapshot,
+    BeginSnapshot,
+    Commit,
+    DropSnapshot,
+    Effect,
+    Event,
+    Fail,
+    Flushed,
+    InstallSnapshot,
+    LeaderChanged,
+    NotDelivered,
+    Noted,
+    Requested,
+    Respond,
+    Responded,
+    RespondWithRecords,
+    RespondWithSnapshot,
+    Send,
+    SnapshotInstalled,
+    SnapshotMade,
+    Started,
+    StartEpoch,
+    Stopping,
+    StoreElection,
+    TimePassed,
+    Truncated,
+    TruncateLog,
+)
+from moldau.core.quorum.history import Changes, KRaftVersion, QuorumChange
+from moldau.core.quorum.machine import QuorumMachine
+from moldau.core.quorum.roles import Leader
+from moldau.core.quorum.rpc import (
+    AddVoterRequest,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    Destination,
+    Failure,
+    FetchRequest,
+    FetchSnapshotRequest,
+    RemoveVoterRequest,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
+from moldau.core.quorum.state import QuorumOptions
+from moldau.core.quorum.voters import Voter, VoterEndpoint, VoterKey, VoterSet
+from moldau.types import NO_OFFSET, BrokerId, Offset, Uuid
+
+LISTENER = "CONTROLLER"
+# Far more than any schedule needs.
+_EVENTS_MAX = 100_000
+
+
+_FROM_FOLLOWERS = (FetchRequest, FetchSnapshotRequest)
+
+
+class BrokenPromiseError(AssertionError):
+    """What the observer found."""
+
+
+@dataclass
+class Node:
+    """What survives a crash, and the machine, which does not."""
+
+    voter: Voter
+    options: QuorumOptions
+    log: MemoryLog
+    election: Election | None = None
+    machine: QuorumMachine | None = None
+    incarnation: int = 0
+    """How often it was started: nothing from before may reach it."""
+    is_flushing: bool = False
+    partial: bytes = b""
+    highest_epoch: int = 0
+    paused_until_ms: float = 0.0
+    is_stopping: bool = False
+    fetched_ms: dict[VoterKey, float] = field(default_factory=dict)
+    """When others last fetched from this node, as long as it leads."""
+
+    @property
+    def id(self) -> int:
+        return self.voter.key.node_id
+
+    @property
+    def is_leading(self) -> bool:
+        return self.machine is not None and self.machine.is_leader
+
+
+@dataclass
+class Faults:
+    """What may happen, and how often; all drawn from the seed."""
+
+    loss: float = 0.0
+    delay_ms: int = 5
+    flush_ms: int = 5
+    crash_after_vote: float = 0.0
+    """The moment at which a forgotten vote shows."""
+    blocked: dict[tuple[int, int], None] = field(default_factory=dict)
+
+
+class Cluster:
+    def __init__(self, seed: int, voters: int, observers: int = 0) -> None:
+        self.chance = Random(seed)
+        self.now_ms = 0.0
+        self.faults = Faults()
+        self.trace = 0
+        self.committed: list[Entry] = []
+        self.events = 0
+        self.counts: dict[str, int] = {}
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+        self._tokens = count()
+        self._leaders: dict[int, int] = {}
+        self._votes: dict[tuple[VoterKey, int], VoterKey] = {}
+        self._values = count()
+        self._committing_epoch = 0
+        """The last one in which anything was committed."""
+        first = VoterSet.of(_voter(number, 1) for number in range(1, voters + 1))
+        changes: Changes = (
+            QuorumChange(NO_OFFSET, KRaftVersion(1)),
+            QuorumChange(NO_OFFSET, first),
+        )
+        self.nodes: dict[int, Node] = {}
+        for number in range(1, voters + observers + 1):
+            self.add_node(number, changes if number <= voters else ())
+
+    def add_node(self, number: int, changes: Changes = (), generation: int = 1) -> Node:
+        bootstrap = tuple(Destination(-2 - each, "host", each) for each in range(1, 4))
+        options = QuorumOptions(listener=LISTENER, bootstrap=bootstrap)
+        node = Node(_voter(number, generation), options, MemoryLog(changes))
+        self.nodes[number] = node
+        return node
+
+    # Time
+
+    def at(self, delay_ms: float, work: Callable[[], None]) -> None:
+        heapq.heappush(self._queue, (self.now_ms + delay_ms, next(self._order), work))
+
+    def run(self, duration_ms: float) -> None:
+        end_ms = self.now_ms + duration_ms
+        while self._queue and self._queue[0][0] <= end_ms:
+            self.now_ms, _, work = heapq.heappop(self._queue)
+            work()
+        self.now_ms = end_ms
+
+    # Nodes
+
+    def start(self, node: Node) -> None:
+        node.incarnation += 1
+        node.is_flushing, node.is_stopping, node.partial = False, False, b""
+        node.log.flushed_offset = node.log.end.offset
+        node.machine = QuorumMachine(
+            node.voter, VoterSet({}), node.options, node.log, Random(self.chance.random())
+        )
+        self.step(node, Started(election=node.election, changes=node.log.changes()))
+
+    def kill(self, node: Node, *, is_power_cut: bool) -> None:
+        """A power cut takes any part of what was not flushed."""
+        if node.machine is None:
+            return
+        self._count("power cut" if is_power_cut else "kill")
+        node.machine = None
+        node.incarnation += 1
+        if is_power_cut:
+            kept = self.chance.randint(node.log.flushed_offset, node.log.end.offset)
+            node.log.truncate(max(kept, node.log.start_offset))
+
+    def step(self, node: Node, event: Event) -> None:
+        machine = node.machine
+        if machine is None:
+            return
+        self.events += 1
+        if self.events > _EVENTS_MAX:
+            raise BrokenPromiseError(f"node {node.id} does not come to rest: {event}")
+        told = f"{self.now_ms:.3f} {node.id} {type(event).__name__} {machine.role.name}"
+        self.trace = zlib.crc32(told.encode(), self.trace)
+        effects = machine.step(event, self.now_ms)
+        self._check_role(node, machine)
+        self._check_voters(node, machine, event)
+        self._check_majority_fetches(node, machine, event)
+        answers = []
+        for effect in effects:
+            self.trace = zlib.crc32(type(effect).__name__.encode(), self.trace)
+            if answer := self._perform(node, effect):
+                answers.append(answer)
+        for answer in answers:
+            self.step(node, answer)
+        if node.machine is machine and machine.wake_ms < float("inf"):
+            self._wake(node, machine.wake_ms)
+        self._flush(node)
+
+    def _wake(self, node: Node, wake_ms: float) -> None:
+        incarnation = node.incarnation
+
+        def wake() -> None:
+            machine = node.machine
+            if machine is None or node.incarnation != incarnation:
+                return
+            if machine.wake_ms <= self.now_ms:
+                self._deliver(node, incarnation, TimePassed())
+
+        self.at(max(0.0, wake_ms - self.now_ms), wake)
+
+    def _deliver(self, node: Node, incarnation: int, event: Event) -> None:
+        """A paused process reads everything when it continues."""
+        if node.incarnation != incarnation:
+            return
+        if self.now_ms < node.paused_until_ms:
+            wait_ms = node.paused_until_ms - self.now_ms
+            self.at(wait_ms, lambda: self._deliver(node, incarnation, event))
+            return
+        self.step(node, event)
+
+    def _flush(self, node: Node) -> None:
+        if node.is_flushing or node.machine is None:
+            return
+        if node.log.flushed_offset >= node.log.end.offset:
+            return
+        node.is_flushing = True
+        incarnation, end = node.incarnation, node.log.end
+
+        def flushed() -> None:
+            if node.incarnation != incarnation:
+                return
+            node.is_flushing = False
+            # What was truncated meanwhile does not count.
+            has_all = node.log.end_of_epoch(end.epoch).offset >= end.offset
+            if has_all and end.offset > node.log.flushed_offset:
+                node.log.flushed_offset = end.offset
+            self._deliver(node, incarnation, Flushed(node.log.flushed_offset))
+            self._flush(node)
+
+        self.at(self.chance.uniform(0.1, self.faults.flush_ms), flushed)
+
+    # Effects
+
+    def _perform(self, node: Node, effect: Effect) -> Event | None:
+        log = node.log
+        match effect:
+            case StoreElection(election):
+                self._check_epoch(node, election)
+                node.election = election
+            case AppendControlBatch(epoch, values):
+                changes = log.append(control_entries(epoch, values))
+                return Appended(log.end.offset, changes)
+            case AppendFetched(_, records):
+                changes = log.append(pickle.loads(records))
+                return Appended(log.end.offset, changes)
+            case TruncateLog(end_offset):
+                self._count("truncation")
+                log.truncate(end_offset)
+                return Truncated(end_offset)
+            case BeginSnapshot() | DropSnapshot():
+                node.partial = b""
+            case AppendSnapshot(_, position, content):
+                assert len(node.partial) == position
+                node.partial += content
+            case InstallSnapshot(snapshot):
+                self._count("snapshot")
+                changes = log.install(snapshot, node.partial)
+                return SnapshotInstalled(snapshot, changes)
+            case Send(destination, correlation, request):
+                self._send(node, destination, correlation, request)
+            case Respond() | RespondWithRecords() | RespondWithSnapshot():
+                self._respond(node, effect)
+            case Commit(high_watermark):
+                self._check_commit(node, high_watermark)
+            case Fail(reason):
+                raise BrokenPromiseError(f"node {node.id}: {reason}")
+            case StartEpoch() | LeaderChanged() | Noted():
+                pass
+        return None
+
+    def _send(self, node: Node, to: Destination, correlation: int, request: Request) -> None:
+        incarnation, target = node.incarnation, self.nodes.get(to.port)
+        self._check_candidacy(node, request)
+        self.trace = zlib.crc32(f"{type(request).__name__} {to.port}".encode(), self.trace)
+
+        def answer(response: Response | Failure) -> None:
+            event: Event
+            if isinstance(response, Failure):
+                event = NotDelivered(correlation, response)
+            else:
+                event = Responded(correlation, response)
+            self._deliver(node, incarnation, event)
+
+        if target is None or target.machine is None:
+            self.at(self._delay_ms(), lambda: answer(Failure.REFUSED))
+        elif not self._is_lost(node.id, target.id):
+            arrival = target.incarnation
+            self.at(
+                self._delay_ms(), lambda: self._arrive(target, arrival, node.id, request, answer)
+            )
+
+    def _arrive(
+        self,
+        target: Node,
+        incarnation: int,
+        sender: int,
+        request: Request,
+        answer: Callable[[Response | Failure], None],
+    ) -> None:
+        if target.incarnation != incarnation:
+            answer(Failure.LOST)
+            return
+        if isinstance(request, ApiVersionsRequest):
+            self.at(self._delay_ms(), lambda: answer(ApiVersionsResponse(kraft_versions=(0, 1))))
+            return
+        token = (next(self._tokens), sender, request, answer)
+        self._deliver(target, incarnation, Requested(_Token(*token), request))
+
+    def _respond(
+        self, node: Node, effect: Respond | RespondWithRecords | RespondWithSnapshot
+    ) -> None:
+        token, response = effect.token, effect.response
+        assert isinstance(token, _Token)
+        if isinstance(effect, RespondWithRecords):
+            entries = node.log.read(effect.offset, 8)
+            content = pickle.dumps(entries) if entries else b""
+            response = _filled(effect.response, records=content)
+        elif isinstance(effect, RespondWithSnapshot):
+            position = effect.response.position
+            snapshot = effect.response.snapshot
+            assert snapshot is not None
+            whole = node.log.snapshot_bytes(snapshot)
+            response = _filled(effect.response, content=whole[position : position + 200])
+        self._check_vote(node, token.request, response)
+        if not self._is_lost(node.id, token.sender):
+            self.at(self._delay_ms(), lambda: token.answer(response))
+        is_vote = isinstance(token.request, VoteRequest) and not token.request.is_pre_vote
+        if is_vote and self.chance.random() < self.faults.crash_after_vote:
+            incarnation = node.incarnation
+            self.at(0, lambda: self._crash_and_restart(node, incarnation))
+
+    def _crash_and_restart(self, node: Node, incarnation: int) -> None:
+        if node.incarnation == incarnation:
+            self.kill(node, is_power_cut=True)
+            self.start(node)
+
+    def _delay_ms(self) -> float:
+        if self.chance.random() < 0.01:
+            return self.chance.uniform(10, 3_000 if self.faults.loss else 20)
+        return self.chance.uniform(0.1, self.faults.delay_ms)
+
+    def _is_lost(self, sender: int, receiver: int) -> bool:
+        if (sender, receiver) in self.faults.blocked:
+            return True
+        return self.chance.random() < self.faults.loss
+
+    # Clients
+
+    def append(self, node: Node) -> bool:
+        """What the active controller does. It waits until it knows its epoch's first record."""
+        machine = node.machine
+        if machine is None or not machine.is_leader or machine.high_watermark < 0:
+            return False
+        if self.now_ms < node.paused_until_ms:
+            return False
+        changes = node.log.append([Entry(machine.epoch, f"value {next(self._values)}")])
+        self._count("append")
+        self.step(node, Appended(node.log.end.offset, changes))
+        return True
+
+    def make_snapshot(self, node: Node) -> None:
+        machine = node.machine
+        end = -1 if machine is None else machine.high_watermark
+        if end > node.log.start_offset and end <= node.log.flushed_offset:
+            snapshot = node.log.make_snapshot(end)
+            self._count("compaction")
+            self.step(node, SnapshotMade(snapshot))
+
+    def change_voters(self, node: Node) -> None:
+        """Adds a node that is not among the voters, or removes one that is."""
+        machine = node.machine
+        if machine is None or not machine.is_leader:
+            return
+        voters = machine.voters
+        others = [each for each in self.nodes.values() if each.voter.key not in voters]
+        request: Request
+        if others and (len(voters.by_id) < 3 or self.chance.random() < 0.5):
+            added = self.chance.choice(others).voter
+            request = AddVoterRequest(voter=added.key, endpoints=added.endpoints)
+        elif len(voters.by_id) > 1:
+            removed = self.chance.choice(sorted(voters.by_id))
+            request = RemoveVoterRequest(voter=voters.by_id[removed].key)
+        else:
+            return
+        self._count("voter change")
+        token = _Token(next(self._tokens), node.id, request, lambda _response: None)
+        self.step(node, Requested(token, request))
+
+    def stop(self, node: Node) -> None:
+        if node.machine is not None:
+            self._count("planned stop")
+            node.is_stopping = True
+            self.step(node, Stopping())
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    # The observer
+
+    def _check_role(self, node: Node, machine: QuorumMachine) -> None:
+        if machine.epoch < node.highest_epoch:
+            raise BrokenPromiseError(
+                f"node {node.id} went back from epoch {node.highest_epoch} to {machine.epoch}"
+            )
+        if isinstance(machine.role, Leader):
+            other = self._leaders.setdefault(machine.epoch, node.id)
+            if other != node.id:
+                raise BrokenPromiseError(f"nodes {other} and {node.id} lead epoch {machine.epoch}")
+
+    def _check_voters(self, node: Node, machine: QuorumMachine, event: Event) -> None:
+        if isinstance(event, Appended | Truncated | SnapshotInstalled):
+            named = [each.value for each in node.log.changes() if isinstance(each.value, VoterSet)]
+            if machine.voters != (named[-1] if named else VoterSet({})):
+                raise BrokenPromiseError(f"node {node.id} has other voters than its log")
+
+    def _check_majority_fetches(self, node: Node, machine: QuorumMachine, event: Event) -> None:
+        """A leader without a majority resigns. It may count a fetch that is one time-out old."""
+        if not machine.is_leader:
+            node.fetched_ms.clear()
+            return
+        keys = [voter.key for voter in machine.voters.by_id.values()]
+        if list(node.fetched_ms) != keys:
+            # A new leader, or new voters, get the whole time.
+            node.fetched_ms = dict.fromkeys(keys, self.now_ms)
+        heard = [node.voter.key]
+        if isinstance(event, Requested) and isinstance(event.request, _FROM_FOLLOWERS):
+            heard.append(event.request.replica)
+        for key in heard:
+            if key in node.fetched_ms:
+                node.fetched_ms[key] = self.now_ms
+        latest_ms = sorted(node.fetched_ms.values(), reverse=True)
+        silent_ms = self.now_ms - latest_ms[len(latest_ms) // 2]
+        if len(latest_ms) > 1 and silent_ms > 2 * node.options.check_quorum_ms + 1:
+            raise BrokenPromiseError(f"node {node.id} leads without a majority for {silent_ms} ms")
+
+    def _check_epoch(self, node: Node, election: Election) -> None:
+        if election.epoch < node.highest_epoch:
+            raise BrokenPromiseError(
+                f"node {node.id} stored epoch {election.epoch} after a later one"
+            )
+        node.highest_epoch = election.epoch
+        if election.leader_id == node.id:
+            self._count("election")
+            if election.epoch > self._committing_epoch:
+                self._check_complete(node)
+        if election.voted_for is not None:
+            self._check_ballot(node, election.epoch, election.voted_for)
+
+    def _check_complete(self, node: Node) -> None:
+        """A leader has everything that was committed in the epochs before."""
+        end = node.log.end.offset
+        if end < len(self.committed):
+            raise BrokenPromiseError(
+                f"node {node.id} leads with {end} of {len(self.committed)} committed records"
+            )
+        self._check_prefix(node, len(self.committed))
+
+    def _check_candidacy(self, node: Node, request: Request) -> None:
+        if isinstance(request, VoteRequest) and not request.is_pre_vote:
+            self._check_stored(node, request)
+
+    def _check_stored(self, node: Node, request: VoteRequest) -> None:
+        stored = node.election
+        if stored is None or (stored.epoch, stored.voted_for) != (request.epoch, request.candidate):
+            raise BrokenPromiseError(f"node {node.id} gave a vote that is not on its disk")
+
+    def _check_vote(self, node: Node, request: Request, response: Response) -> None:
+        if not isinstance(request, VoteRequest) or not isinstance(response, VoteResponse):
+            return
+        if request.is_pre_vote or not response.is_granted:
+            return
+        self._check_stored(node, request)
+        self._check_ballot(node, request.epoch, request.candidate)
+
+    def _check_ballot(self, node: Node, epoch: int, candidate: VoterKey) -> None:
+        earlier = self._votes.setdefault((node.voter.key, epoch), candidate)
+        if earlier != candidate:
+            raise BrokenPromiseError(
+                f"node {node.id} voted for {earlier} and for {candidate} in epoch {epoch}"
+            )
+
+    def _check_commit(self, node: Node, high_watermark: Offset) -> None:
+        assert node.machine is not None
+        if high_watermark > node.log.end.offset:
+            raise BrokenPromiseError(f"node {node.id} commits beyond its log")
+        self._check_prefix(node, min(high_watermark, len(self.committed)))
+        if high_watermark <= len(self.committed):
+            return
+        if self._leaders.get(node.machine.epoch) != node.id:
+            raise BrokenPromiseError(f"node {node.id} follows and commits first")
+        if node.log.entry(high_watermark - 1).epoch != node.machine.epoch:
+            raise BrokenPromiseError(
+                f"node {node.id} commits a record of an earlier epoch by itself"
+            )
+        self._check_majority(node, node.machine.voters, high_watermark)
+        self._committing_epoch = max(self._committing_epoch, node.machine.epoch)
+        for offset in range(len(self.committed), high_watermark):
+            self.committed.append(node.log.entry(offset))
+
+    def _check_majority(self, node: Node, voters: VoterSet, high_watermark: int) -> None:
+        last = node.log.entry(high_watermark - 1)
+        holders = [
+            each
+            for each in self.nodes.values()
+            if each.voter.key in voters
+            and each.log.flushed_offset >= high_watermark
+            and (
+                each.log.start_offset >= high_watermark
+                or each.log.entry(high_watermark - 1) == last
+            )
+        ]
+        if len(holders) <= len(voters.by_id) // 2:
+            raise BrokenPromiseError(
+                f"node {node.id} commits offset {high_watermark - 1}, which "
+                f"{len(holders)} of {len(voters.by_id)} voters have on their disks"
+            )
+
+    def _check_prefix(self, node: Node, end: int) -> None:
+        """From its start on: before that there is a snapshot of what was committed."""
+        for offset in range(max(node.log.start_offset, end - 16), end):
+            if node.log.entry(offset) != self.committed[offset]:
+                raise BrokenPromiseError(
+                    f"node {node.id} has {node.log.entry(offset)} at offset {offset}, "
+                    f"{self.committed[offset]} was committed there"
+                )
+
+
+class _Token:
+    def __init__(
+        self,
+        number: int,
+        sender: int,
+        request: Request,
+        answer: Callable[[Response | Failure], None],
+    ) -> None:
+        self.number = number
+        self.sender = sender
+        self.request = request
+        self.answer = answer
+
+
+def _filled(response: Response, **content: bytes) -> Response:
+    return replace(response, **content)  # type: ignore[arg-type]
+
+
+def _voter(number: int, generation: int) -> Voter:
+    """Another generation has another directory: its disk was replaced."""
+    key = VoterKey(BrokerId(number), Uuid(bytes([generation, number]) * 8))
+    return Voter(key=key, endpoints=(VoterEndpoint(LISTENER, "host", number),))
