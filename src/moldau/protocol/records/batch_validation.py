@@ -1,5 +1,5 @@
-"""The checks of a leader before it appends a producer's batch, and the changes it then makes in
-place. Codes, order and texts are those of Kafka 4.3's log validator, stricter where noted.
+"""The checks of a leader before it appends a producer's batch. Codes, order and texts are those of
+Kafka 4.3's log validator, stricter where noted. `storage/log/append.py` assigns offsets.
 """
 
 from typing import NamedTuple
@@ -12,9 +12,6 @@ from moldau.protocol.records.batches import (
     LOG_OVERHEAD,
     RecordBatch,
     TimestampType,
-    patch_base_offset,
-    patch_leader_epoch,
-    patch_max_timestamp,
 )
 from moldau.protocol.records.compression import Compression
 from moldau.protocol.records.record_loops import (
@@ -201,22 +198,3 @@ def _complaint(index: int, kind: int, timestamp: int, rules: ValidationRules) ->
         return "the length of a key, value or header is below -1, which is null"
     assert kind == BAD_OFFSET_DELTA, "the loops know no other kind"
     return "the offset delta is not the record's place in the batch"
-
-
-def assign_offsets(
-    buffer: bytearray | memoryview,
-    position: int,
-    base_offset: int,
-    leader_epoch: int,
-    *,
-    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
-    max_timestamp: int,
-) -> None:
-    """Assigns our offset and leader epoch to a validated batch, in place. The checksum changes only
-    if the producer's largest timestamp was wrong or the topic uses append time.
-    """
-    batch = RecordBatch(buffer, position)
-    patch_base_offset(buffer, position, base_offset)
-    patch_leader_epoch(buffer, position, leader_epoch)
-    if batch.timestamp_type is not timestamp_type or batch.max_timestamp != max_timestamp:
-        patch_max_timestamp(buffer, position, timestamp_type, max_timestamp)
