@@ -232,8 +232,10 @@ class FetchSessions:
     def create(
         self, partitions: dict[PartitionKey, RequestedPartition], size_bytes: int, wants: Wants
     ) -> int:
-        """The new session's id; NO_SESSION if there is no room for it."""
-        if not self._has_bytes(size_bytes, wants) or not self._has_room(wants, len(partitions)):
+        """The new session's id; NO_SESSION if no room can be made for it."""
+        if not self._make_room_for_bytes(size_bytes, wants):
+            return NO_SESSION
+        if not self._make_room(wants, len(partitions)):
             return NO_SESSION
         session_id = random.randint(1, INT32_MAX)  # noqa: S311 - not a secret, only distinct
         while session_id in self._sessions:
@@ -247,7 +249,7 @@ class FetchSessions:
         if session is not None:
             self.size_bytes -= session.size_bytes
 
-    def _has_bytes(self, size_bytes: int, wants: Wants) -> bool:
+    def _make_room_for_bytes(self, size_bytes: int, wants: Wants) -> bool:
         """Evicts only idle sessions to make room for the bytes."""
         while self.size_bytes + size_bytes > BYTES_MAX:
             stalest = next(iter(self._sessions.values()), None)
@@ -256,7 +258,7 @@ class FetchSessions:
             self._drop(stalest.session_id)
         return True
 
-    def _has_room(self, wants: Wants, size: int) -> bool:
+    def _make_room(self, wants: Wants, size: int) -> bool:
         """A follower may evict a client; any newcomer may evict a session that is idle, or one that
         is smaller and not young.
         """
