@@ -356,7 +356,7 @@ class _Loader:
             must_follow = must_follow and not (place > first and _ends_damaged(segments[place - 1]))
             if segment.base_offset > end_offset and must_follow:
                 end = _SoundEnd(Offset(end_offset), place - 1, segments[place - 1].size)
-                return self._end_at(segments, end, f"{segment} does not follow")
+                return self._cut_after(segments, end, f"{segment} does not follow")
             end_offset = max(end_offset, segment.base_offset)
             scan = TolerantScan(
                 segment.file, 0, segment.size, offsets=range(end_offset, segment.offset_limit),
@@ -370,17 +370,17 @@ class _Loader:
                 if is_cut(segment.file, segment.size, tail):
                     end = _SoundEnd(Offset(end_offset), place, tail.position)
                     segment.damaged = segment.damaged[:-1]
-                    return self._end_at(segments, end, tail.reason)
+                    return self._cut_after(segments, end, tail.reason)
                 # The promised records are lost, and no other record may get their offsets.
                 return max(end_offset, self._checkpointed.promised_end), None
             if scan.problem is not None:
                 end = _SoundEnd(Offset(end_offset), place, scan.valid_end)
-                return self._end_at(segments, end, scan.problem)
+                return self._cut_after(segments, end, scan.problem)
         if end_offset < self._checkpointed.promised_end:
             return end_offset, self._shorter(segments, Offset(end_offset), "the log ends there")
         return end_offset, None
 
-    def _end_at(
+    def _cut_after(
         self, segments: list[Segment], end: "_SoundEnd", problem: str
     ) -> tuple[int, Damage | None]:
         """Truncate everything after the sound part, unless it was promised."""
