@@ -48,7 +48,7 @@ def test_everything_is_read_in_a_batch_and_what_is_new_in_a_stream() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "place"),
+    ("given", "bound"),
     [
         ({"startingOffsets": "Earliest"}, Earliest()),
         ({"startingOffsets": "group"}, AtGroup()),
@@ -64,9 +64,9 @@ def test_everything_is_read_in_a_batch_and_what_is_new_in_a_stream() -> None:
         ),
     ],
 )
-def test_offset_bounds_have_sparks_priority(given: dict[str, str], place: OffsetBound) -> None:
+def test_offset_bounds_have_sparks_priority(given: dict[str, str], bound: OffsetBound) -> None:
     found = source_options(BROKER | {"subscribe": "a"} | given, is_stream=True)
-    assert found.starting == place
+    assert found.starting == bound
 
 
 def test_other_ways_to_choose() -> None:
