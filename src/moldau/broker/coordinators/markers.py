@@ -46,7 +46,7 @@ _WRITTEN = frozenset(
 )
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 """Another coordinator owns this producer by now."""
-_PASSING = frozenset(
+_RETRIED_QUIETLY = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -250,7 +250,7 @@ class TransactionMarkers:
                 self._finish(ending, code)
                 return
             else:
-                level = logging.DEBUG if code in _PASSING else logging.WARNING
+                level = logging.DEBUG if code in _RETRIED_QUIETLY else logging.WARNING
                 _log.log(level, "%s has no marker for %r yet: %s", topic_partition, name, code.name)
                 again.append(topic_partition)
         if again:
