@@ -58,7 +58,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         self._dispatcher = dispatcher
         self._clock = listener.clock
         self._turns = listener.turns
-        self._backlog = listener.backlog
+        self._flush_backlog = listener.flush_backlog
         self._frames = FrameReader(listener.scratch, listener.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._exchanges: deque[Exchange] = deque()
@@ -391,7 +391,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
             self._outbox.unread_since_ms is not None
             or len(self._exchanges) >= STAGED_MAX
             or self.held_bytes - self._waiting_bytes >= self._listener.held_bytes_max
-            or (self._backlog.is_full and self._backlog.refuses(self))
+            or (self._flush_backlog.is_full and self._flush_backlog.refuses(self))
         )
 
     @property
