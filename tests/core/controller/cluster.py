@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moldau.config.broker import BrokerConfig
-from moldau.core.controller.brokers.heartbeats import decide_fence_stale_broker
+from moldau.core.controller.brokers.fencing import decide_fence_stale_broker
 from moldau.core.controller.decision_context import DecisionContext
 from moldau.core.controller.decisions import decide
 from moldau.core.controller.features import SUPPORTED_FEATURES

@@ -15,7 +15,7 @@ from moldau.broker.quorum.quorum_node import QuorumListener, QuorumNode
 from moldau.broker.server.context import ConfigHolder
 from moldau.config.values import SECOND_MS
 from moldau.core.controller.activation import first_records
-from moldau.core.controller.brokers.heartbeats import decide_fence_stale_broker
+from moldau.core.controller.brokers.fencing import decide_fence_stale_broker
 from moldau.core.controller.decision_context import DecisionContext
 from moldau.core.controller.decisions import decide
 from moldau.core.controller.machine import Controller, replayed

@@ -66,22 +66,6 @@ def decide_heartbeat(
     return Decision(response, records, is_atomic=False)
 
 
-def decide_fence_stale_broker(
-    context: DecisionContext,
-) -> Decision[Message, tuple[int, int] | None]:
-    """Fences one broker at a time, so that the next decision sees this one's result. The answer is
-    the session that expired, even if the broker has a newer one.
-    """
-    expired = context.sessions.first_expired(context.now_ms)
-    if expired is None:
-        return Decision(None)
-    broker_id, broker_epoch = expired
-    broker = context.image.brokers.get(broker_id)
-    if broker is None or broker.epoch != broker_epoch or broker.is_fenced:
-        return Decision(expired)
-    return Decision(expired, fence_records(context, broker), is_atomic=False)
-
-
 def _state(context: DecisionContext, broker: BrokerImage) -> BrokerState:
     if context.sessions.shutdown_offset(broker.broker_id) is not None:
         return BrokerState.CONTROLLED_SHUTDOWN
