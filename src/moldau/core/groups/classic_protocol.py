@@ -1,4 +1,6 @@
-"""Requests of classic groups' members to their coordinator. Each request takes one turn."""
+"""The classic group protocol: members' requests (JoinGroup, SyncGroup, Heartbeat, LeaveGroup),
+timers that fire, and what follows an append. Each of these events takes one turn.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -26,7 +28,7 @@ from moldau.core.groups.rebalancing import (
     join_time_is_up,
     membership_changed,
     prepare_rebalance,
-    session_ended,
+    session_time_is_up,
     session_timer,
     sync_time_is_up,
     sync_timer,
@@ -62,7 +64,7 @@ class AssignmentStored:
 Sequel = GroupCreated | AssignmentStored | StaticMemberStored
 
 
-class ClassicGroups:
+class ClassicProtocol:
     def __init__(self, registry: GroupRegistry, settings: Callable[[], GroupSettings]) -> None:
         self._registry = registry
         self._settings = settings
@@ -106,7 +108,7 @@ class ClassicGroups:
         group = self._registry.classic(group_id)
         if group is not None and member_id in group.pending_members:
             turn.stop_timer(session_timer(group, member_id))
-            session_ended(group, member_id, settings, turn)
+            session_time_is_up(group, member_id, settings, turn)
 
     def sync(
         self, request: SyncGroupRequest, ticket: Ticket, caller: Caller, turn: GroupTurn
@@ -203,7 +205,7 @@ class ClassicGroups:
         if group is None:
             return
         if kind == SESSION:
-            session_ended(group, rest[0], self._settings(), turn)
+            session_time_is_up(group, rest[0], self._settings(), turn)
         elif kind == JOIN:
             join_time_is_up(group, self._settings(), turn)
         else:
