@@ -313,7 +313,7 @@ def reset(
 
 def _need_packages() -> None:
     """Checks the packages before our own modules or the user's file import them."""
-    from moldau.pipelines.requirements import need_packages
+    from moldau.pipelines.run.requirements import need_packages
 
     need_packages()
 
