@@ -45,7 +45,7 @@ class QueryProgress(NamedTuple):
 class StepCounts(NamedTuple):
     """Counts of a batch's rows by the pipeline's steps, which Spark does not report."""
 
-    letters: int = 0
+    dead_letters: int = 0
     expectations: Mapping[str, int] = {}
 
 
@@ -59,7 +59,7 @@ def counted(
     rows = int(report.get("numInputRows", 0))
     batch_ms = int(report["durationMs"].get("triggerExecution", 0))
     size = observed(report, "bytes")
-    bad += steps.letters
+    bad += steps.dead_letters
     return before._replace(
         batch=int(report["batchId"]),
         rows=rows,
