@@ -13,7 +13,7 @@ from moldau.cli.shared.output import complain, finish, show_json
 from moldau.cli.shared.parsing import parse_settings, parse_size
 
 if TYPE_CHECKING:
-    from moldau.cli.records.producing import Outcome
+    from moldau.cli.records.producing import ProduceResult
 
 _MEMORY_BYTES = 64 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 30_000
@@ -190,7 +190,7 @@ def _report_retry(problem: str) -> None:
     complain("produce", f"{problem}; retrying")
 
 
-def _report(outcome: "Outcome", *, as_json: bool, quiet: bool) -> None:
+def _report(outcome: "ProduceResult", *, as_json: bool, quiet: bool) -> None:
     if as_json:
         show_json(outcome.as_json())
     elif not quiet:
