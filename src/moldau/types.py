@@ -39,6 +39,11 @@ PRODUCER_EPOCH_MAX = ProducerEpoch(INT16_MAX)
 NO_SEQUENCE = -1
 NO_TIMESTAMP = TimestampMs(-1)
 
+NO_FETCH_SESSION = 0
+FIRST_FETCH_EPOCH = 0
+FINAL_FETCH_EPOCH = -1
+"""A Fetch with this epoch ends its session, or has none."""
+
 
 class TopicPartition(NamedTuple):
     """A partition: the name of its topic and its number."""

@@ -1,13 +1,12 @@
 """The settings that a group can override, within the broker's bounds."""
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from moldau.config.broker_settings.groups import GroupSettings
 from moldau.config.broker_settings.share import ShareSettings
 from moldau.config.broker_settings.streams import StreamsSettings
-from moldau.config.checks import at_least, one_of
+from moldau.config.checks import BY_DURATION, at_least, one_of
 from moldau.config.schema import (
     Check,
     SettingGroup,
@@ -24,11 +23,10 @@ if TYPE_CHECKING:
     from moldau.config.broker import BrokerConfig
 
 _OF_BROKER = GroupSettings.declared | ShareSettings.declared | StreamsSettings.declared
-_DURATION = r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?"
 
 
 def _offset_reset(name: str, text: str) -> str | None:
-    if text in {"latest", "earliest"} or re.fullmatch(_DURATION, text):
+    if text in {"latest", "earliest"} or BY_DURATION.fullmatch(text):
         return None
     reason = (
         f"Invalid value `{text}` for configuration {name}. The value must be either 'earliest', "

@@ -33,7 +33,7 @@ from moldau.protocol.messages.fetch import (
     PartitionData,
 )
 from moldau.protocol.records.record_loops import ConsumerRecord
-from moldau.protocol.versions import FETCH_TOPIC_IDS
+from moldau.protocol.versions import FETCH_NAMES_MAX
 from moldau.types import CONSUMER_REPLICA, NO_NODE, ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 _LANE = "fetch"
 # From 13 on topics are named by their ids.
-_NAMES_VERSION_MAX = FETCH_TOPIC_IDS - 1
 _SESSION_GONE = {
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -316,7 +315,7 @@ class Fetching:
         )
         has_ids = all(row.topic_id != ZERO_UUID for row in rows.values())
         ours = spoken(FetchRequest)
-        newest = ours.newest if has_ids else _NAMES_VERSION_MAX
+        newest = ours.newest if has_ids else FETCH_NAMES_MAX
         connection = await self._cluster.connection(node_id, _LANE)
         return await connection.ask(
             request,
