@@ -14,7 +14,7 @@ from core.groups.scenario import DASHES, Client, Scenario, blocks_of
 from support.running_node import fresh_name
 from support.wire_client import WireClient
 
-from moldau.core.coordinator.effects import Ticket
+from moldau.core.coordinator.effects import AnyTicket, Ticket
 from moldau.core.groups.joining import Join
 from moldau.core.groups.member import Caller
 from moldau.protocol.api_keys import ApiKey
@@ -52,8 +52,8 @@ class WireBench:
         self.address = address
         self._connections: dict[str, WireClient] = {}
         self._tickets = 0
-        self._expected: dict[str, list[tuple[Ticket, Message, int]]] = {}
-        self.answers: list[tuple[Ticket, Any]] = []
+        self._expected: dict[str, list[tuple[AnyTicket, Message, int]]] = {}
+        self.answers: list[tuple[AnyTicket, Any]] = []
 
     def close(self) -> None:
         """Closes the connections; the next request opens new ones."""
@@ -87,13 +87,17 @@ class WireBench:
         if connection is not None:
             connection.close()
 
-    def ticket(self) -> Ticket:
+    def ticket(self) -> AnyTicket:
         self._tickets += 1
         return Ticket(self._tickets)
 
     def send(
-        self, name: str, request: Message, version: int | None = None, ticket: Ticket | None = None
-    ) -> Ticket:
+        self,
+        name: str,
+        request: Message,
+        version: int | None = None,
+        ticket: AnyTicket | None = None,
+    ) -> AnyTicket:
         version = request.VERSIONS[1] if version is None else version
         self.connection(name).send(request, version)
         ticket = self.ticket() if ticket is None else ticket
@@ -112,13 +116,13 @@ class WireBench:
         )
         self.send(join.caller.client_id, request, join.version, join.ticket)
 
-    def sync(self, request: SyncGroupRequest, caller: Caller) -> Ticket:
+    def sync(self, request: SyncGroupRequest, caller: Caller) -> AnyTicket:
         return self.send(caller.client_id, request)
 
-    def heartbeat(self, request: HeartbeatRequest, caller: Caller) -> Ticket:
+    def heartbeat(self, request: HeartbeatRequest, caller: Caller) -> AnyTicket:
         return self.send(caller.client_id, request)
 
-    def commit(self, request: OffsetCommitRequest, caller: Caller, version: int = 9) -> Ticket:
+    def commit(self, request: OffsetCommitRequest, caller: Caller, version: int = 9) -> AnyTicket:
         return self.send(caller.client_id, request, version)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from moldau.core.coordinator.effects import (
-    Answer,
     AnyAppend,
     AnyEffect,
+    AnyTicket,
     Append,
     Marker,
     Reply,
@@ -52,7 +52,7 @@ class Bench:
     """By offset, of records that are in a transaction."""
     refuses: ErrorCode | None = None
     holds_commits: bool = False
-    answers: list[tuple[Ticket, Answer]] = field(default_factory=list)
+    answers: list[tuple[AnyTicket, object]] = field(default_factory=list)
     waiting: list[AnyAppend] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -160,7 +160,7 @@ class Bench:
 
     # The requests
 
-    def ticket(self) -> Ticket:
+    def ticket(self) -> AnyTicket:
         self._tickets += 1
         return Ticket(self._tickets)
 
@@ -169,25 +169,25 @@ class Bench:
         self.shard.classic.join(join, turn)
         self.perform(turn)
 
-    def sync(self, request: SyncGroupRequest, caller: Caller) -> Ticket:
+    def sync(self, request: SyncGroupRequest, caller: Caller) -> AnyTicket:
         turn, ticket = self.turn(), self.ticket()
         self.shard.classic.sync(request, ticket, caller, turn)
         self.perform(turn)
         return ticket
 
-    def heartbeat(self, request: HeartbeatRequest, caller: Caller) -> Ticket:
+    def heartbeat(self, request: HeartbeatRequest, caller: Caller) -> AnyTicket:
         turn, ticket = self.turn(), self.ticket()
         turn.reply(ticket, self.shard.classic.heartbeat(request, caller, turn))
         self.perform(turn)
         return ticket
 
-    def leave(self, group_id: str, members: list[MemberIdentity]) -> Ticket:
+    def leave(self, group_id: str, members: list[MemberIdentity]) -> AnyTicket:
         turn, ticket = self.turn(), self.ticket()
         self.shard.classic.leave(group_id, members, ticket, turn)
         self.perform(turn)
         return ticket
 
-    def commit(self, request: OffsetCommitRequest, caller: Caller, version: int = 9) -> Ticket:
+    def commit(self, request: OffsetCommitRequest, caller: Caller, version: int = 9) -> AnyTicket:
         turn, ticket = self.turn(), self.ticket()
         decision = self.shard.offsets.decide_commit(request, version, caller, turn)
         replies = [Reply(ticket, decision.response)]
@@ -195,7 +195,7 @@ class Bench:
         self.perform(turn)
         return ticket
 
-    def commit_in_transaction(self, request: TxnOffsetCommitRequest) -> Ticket:
+    def commit_in_transaction(self, request: TxnOffsetCommitRequest) -> AnyTicket:
         turn, ticket = self.turn(), self.ticket()
         decision = self.shard.offsets.decide_transactional_commit(request, turn.now_ms)
         writer = Writer(request.producer_id, request.producer_epoch)

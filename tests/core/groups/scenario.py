@@ -17,7 +17,7 @@ from pathlib import Path
 
 from core.groups.bench import Bench, listed_groups
 
-from moldau.core.coordinator.effects import Answer, Marker, Ticket
+from moldau.core.coordinator.effects import AnyTicket, Marker
 from moldau.core.groups.group_records import decode_group_record
 from moldau.core.groups.joining import Join
 from moldau.core.groups.listing import describe_group
@@ -76,7 +76,7 @@ class Scenario:
     def __init__(self) -> None:
         self.bench = Bench()
         self.clients: dict[str, Client] = {}
-        self.askers: dict[Ticket, tuple[Client, str]] = {}
+        self.askers: dict[AnyTicket, tuple[Client, str]] = {}
         self.lines: list[str] = []
         self.logged = 0
 
@@ -152,7 +152,7 @@ class Scenario:
             case _:
                 raise ValueError(f"no such action: {action}")
 
-    def _asked(self, client: Client, action: str, ticket: Ticket) -> None:
+    def _asked(self, client: Client, action: str, ticket: AnyTicket) -> None:
         self.askers[ticket] = (client, action)
 
     def _join(self, client: Client, words: list[str]) -> None:
@@ -226,7 +226,7 @@ class Scenario:
         else:
             self._asked(client, "commits", ticket)
 
-    def _commit_at_once(self, client: Client, options: dict[str, str]) -> Ticket:
+    def _commit_at_once(self, client: Client, options: dict[str, str]) -> AnyTicket:
         generation = int(options.pop("generation", client.generation))
         version = int(options.pop("v", "9"))
         retention_ms = int(options.pop("retention", "-1"))
@@ -250,7 +250,7 @@ class Scenario:
         )
         return self.bench.commit(request, client.caller, version)
 
-    def _commit_in_transaction(self, client: Client, options: dict[str, str]) -> Ticket:
+    def _commit_in_transaction(self, client: Client, options: dict[str, str]) -> AnyTicket:
         producer_id = int(options.pop("txn"))
         generation = int(options.pop("generation", client.generation))
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
@@ -299,7 +299,7 @@ class Scenario:
                 self.lines.append(self._show(client, action, answer))
         self.bench.answers = []
 
-    def _show(self, client: Client, action: str, answer: Answer) -> str:
+    def _show(self, client: Client, action: str, answer: object) -> str:
         match answer:
             case JoinGroupResponse():
                 return self._show_joined(client, answer)

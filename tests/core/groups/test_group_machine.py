@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from moldau.core.coordinator.effects import Ticket
+from moldau.core.coordinator.effects import AnyTicket
 from moldau.core.groups.classic_group import ClassicGroup
 from moldau.core.groups.group_shard import GroupShard
 from moldau.core.groups.joining import Join
@@ -77,7 +77,7 @@ class GroupMachine(RuleBasedStateMachine):
         super().__init__()
         self.bench = Bench()
         self.clients = [Client(number) for number in range(6)]
-        self.askers: dict[Ticket, tuple[Client, str]] = {}
+        self.askers: dict[AnyTicket, tuple[Client, str]] = {}
         self.seen_generation = 0
         self.committed: dict[int, int] = {}
         self.tried: dict[int, set[int]] = {}
@@ -265,7 +265,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     # Responses
 
-    def _asked(self, client: Client, what: str) -> Ticket:
+    def _asked(self, client: Client, what: str) -> AnyTicket:
         ticket = self.bench.ticket()
         self.askers[ticket] = (client, what)
         return ticket

@@ -8,9 +8,9 @@ from functools import partial
 from itertools import count
 
 from moldau.core.coordinator.effects import (
-    Answer,
     AnyAppend,
     AnyEffect,
+    AnyTicket,
     Append,
     Reply,
     Request,
@@ -53,7 +53,7 @@ class Bench:
     refuses: ErrorCode | None = None
     holds_commits: bool = False
     writes_markers: bool = True
-    answers: dict[Ticket, Answer] = field(default_factory=dict)
+    answers: dict[AnyTicket, object] = field(default_factory=dict)
     waiting: list[AnyAppend] = field(default_factory=list)
     needed: list[MarkersNeeded] = field(default_factory=list)
     """All markers that were ever requested."""
@@ -152,15 +152,15 @@ class Bench:
 
     # Producers
 
-    def begin(self, event: Callable[[Ticket, TransactionTurn], None]) -> Ticket:
-        ticket = Ticket(next(self._tickets))
+    def begin(self, event: Callable[[AnyTicket, TransactionTurn], None]) -> AnyTicket:
+        ticket: AnyTicket = Ticket(next(self._tickets))
         try:
             self._in_turn(lambda turn: event(ticket, turn))
         except KafkaError as error:
             self.answers[ticket] = error.code
         return ticket
 
-    def answer(self, ticket: Ticket) -> Outcome:
+    def answer(self, ticket: AnyTicket) -> Outcome:
         answer = self.answers[ticket]
         assert answer is None or isinstance(answer, ErrorCode | ProducerIdAndEpoch)
         return answer
@@ -175,7 +175,7 @@ class Bench:
         *,
         name: str = ID,
         timeout_ms: int = TIMEOUT_MS,
-    ) -> Ticket:
+    ) -> AnyTicket:
         init = Init(
             transactional_id=name,
             timeout_ms=timeout_ms,
@@ -193,7 +193,7 @@ class Bench:
         *partitions: TopicPartition,
         name: str = ID,
         client_version: int | None = None,
-    ) -> Ticket:
+    ) -> AnyTicket:
         add = AddPartitions(
             transactional_id=name,
             producer=ProducerIdAndEpoch(*producer),
@@ -212,7 +212,7 @@ class Bench:
         commits: bool,
         name: str = ID,
         client_version: int | None = None,
-    ) -> Ticket:
+    ) -> AnyTicket:
         end = End(
             transactional_id=name,
             producer=ProducerIdAndEpoch(*producer),

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from moldau.core.coordinator.effects import Ticket
+from moldau.core.coordinator.effects import AnyTicket
 from moldau.core.transactions.states import AT_REST, PREPARED
 from moldau.core.transactions.transaction import ProducerIdAndEpoch
 from moldau.core.transactions.transaction_shard import Sequel
@@ -32,7 +32,7 @@ class Transactions(RuleBasedStateMachine):
         self.bench = Bench(writes_markers=False)
         self.known: dict[tuple[str, int], ProducerIdAndEpoch] = {}
         """The last response to each of three producers of an id."""
-        self.asked: dict[Ticket, tuple[str, int, bool | None]] = {}
+        self.asked: dict[AnyTicket, tuple[str, int, bool | None]] = {}
         self.decided: dict[ProducerIdAndEpoch, bool] = {}
         """By the producer in the markers: whether it commits."""
         self.told_ends: list[tuple[ProducerIdAndEpoch, bool]] = []
@@ -67,7 +67,7 @@ class Transactions(RuleBasedStateMachine):
             ticket = self.bench.begin_end(producer, commits=commits, name=name)
             self._asked(ticket, name, who, commits)
 
-    def _asked(self, ticket: Ticket, name: str, who: int, commits: bool | None = None) -> None:
+    def _asked(self, ticket: AnyTicket, name: str, who: int, commits: bool | None = None) -> None:
         self.asked[ticket] = (name, who, commits)
         self._hear()
 

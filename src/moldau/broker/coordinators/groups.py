@@ -133,7 +133,8 @@ class GroupCoordinator:
         protocols = {p.name: p.metadata for p in reversed(request.protocols)}
         ordered = dict.fromkeys(p.name for p in request.protocols)
 
-        def event(ticket: Ticket, turn: GroupTurn) -> None:
+        # Quoted: the annotations of an inner function are evaluated in every call.
+        def event(ticket: "Ticket[JoinGroupResponse]", turn: GroupTurn) -> None:
             join = Join(
                 ticket=ticket,
                 version=version,
@@ -149,16 +150,14 @@ class GroupCoordinator:
             )
             host.shard.classic.join(join, turn)
 
-        response: JoinGroupResponse = await host.ask(event, depends=False)
-        return response
+        return await host.ask(event, depends=False)
 
     async def sync(self, request: SyncGroupRequest, caller: Caller) -> SyncGroupResponse:
         host = self._hosts.of_key(request.group_id)
-        response: SyncGroupResponse = await host.ask(
+        return await host.ask(
             lambda ticket, turn: host.shard.classic.sync(request, ticket, caller, turn),
             depends=False,
         )
-        return response
 
     def heartbeat(self, request: HeartbeatRequest, caller: Caller) -> HeartbeatResponse:
         host = self._hosts.of_key(request.group_id)
@@ -168,11 +167,10 @@ class GroupCoordinator:
 
     async def leave(self, group_id: str, members: list[MemberIdentity]) -> LeaveGroupResponse:
         host = self._hosts.of_key(group_id)
-        response: LeaveGroupResponse = await host.ask(
+        return await host.ask(
             lambda ticket, turn: host.shard.classic.leave(group_id, members, ticket, turn),
             depends=False,
         )
-        return response
 
     # Offsets
 
@@ -181,13 +179,12 @@ class GroupCoordinator:
     ) -> OffsetCommitResponse:
         host = self._hosts.of_key(request.group_id)
 
-        def event(ticket: Ticket, turn: GroupTurn) -> None:
+        def event(ticket: "Ticket[OffsetCommitResponse]", turn: GroupTurn) -> None:
             decision = host.shard.offsets.decide_commit(request, version, caller, turn)
             # Whether a commit is valid does not depend on other commits.
             _write(decision, ticket, turn, may_gather=True)
 
-        response: OffsetCommitResponse = await host.ask(event, depends=False)
-        return response
+        return await host.ask(event, depends=False)
 
     async def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest, writer: Writer
@@ -195,12 +192,11 @@ class GroupCoordinator:
         """The offsets stay pending until `end_transaction`."""
         host = self._hosts.of_key(request.group_id)
 
-        def event(ticket: Ticket, turn: GroupTurn) -> None:
+        def event(ticket: "Ticket[TxnOffsetCommitResponse]", turn: GroupTurn) -> None:
             decision = host.shard.offsets.decide_transactional_commit(request, turn.now_ms)
             _write(decision, ticket, turn, writer=writer)
 
-        response: TxnOffsetCommitResponse = await host.ask(event, depends=False)
-        return response
+        return await host.ask(event, depends=False)
 
     def end_transaction(self, index: int, marker: Marker) -> asyncio.Future[None]:
         """Writes the marker into a partition of __consumer_offsets: the offsets that the producer
@@ -209,7 +205,7 @@ class GroupCoordinator:
         """
         host = self._hosts.of_partition(index)
 
-        def event(ticket: Ticket, turn: GroupTurn) -> None:
+        def event(ticket: "Ticket[None]", turn: GroupTurn) -> None:
             turn.append(Append(records=(), marker=marker, replies=[Reply(ticket, None)]))
 
         return host.ask(event)
@@ -222,11 +218,11 @@ class GroupCoordinator:
         """
         host = self._hosts.of_key(request.group_id)
 
-        def event(ticket: Ticket, turn: GroupTurn) -> None:
+        def event(ticket: "Ticket[OffsetReading]", turn: GroupTurn) -> None:
             answer = host.shard.offsets.fetch(request, requires_stable=requires_stable)
             turn.append(Append(records=(), replies=[Reply(ticket, answer)]))
 
-        reading: OffsetReading = await host.ask(event)
+        reading = await host.ask(event)
         if not reading.is_complete:
             # The state as of this turn, however long encoding it takes.
             await slices_of(reading.add, reading.parts())
@@ -235,11 +231,10 @@ class GroupCoordinator:
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         host = self._hosts.of_key(request.group_id)
 
-        def event(ticket: Ticket, turn: GroupTurn) -> None:
+        def event(ticket: "Ticket[OffsetDeleteResponse]", turn: GroupTurn) -> None:
             _write(host.shard.offsets.decide_delete(request), ticket, turn)
 
-        response: OffsetDeleteResponse = await host.ask(event)
-        return response
+        return await host.ask(event)
 
     # Administration
 
@@ -298,7 +293,7 @@ class GroupCoordinator:
 
 def _write(
     decision: Decision[CoordinatorRecord, ResponseT],
-    ticket: Ticket,
+    ticket: Ticket[ResponseT],
     turn: GroupTurn,
     *,
     may_gather: bool = False,
@@ -316,7 +311,12 @@ def _write(
     )
 
 
-def _delete_groups(host: GroupHost, group_ids: list[str], ticket: Ticket, turn: GroupTurn) -> None:
+def _delete_groups(
+    host: GroupHost,
+    group_ids: list[str],
+    ticket: Ticket[list[DeletableGroupResult]],
+    turn: GroupTurn,
+) -> None:
     _write(host.shard.decide_delete_groups(group_ids), ticket, turn)
 
 

@@ -7,8 +7,7 @@ Between two assignments the members are soft state: the log has the last assignm
 from collections import Counter
 from collections.abc import Collection
 
-from moldau.core.coordinator.effects import Ticket
-from moldau.core.groups.member import NO_ASSIGNMENT, Member, Protocols
+from moldau.core.groups.member import NO_ASSIGNMENT, JoinTicket, Member, Protocols
 from moldau.core.groups.states import ALLOWED, GroupState
 from moldau.core.groups.subscriptions import CONSUMER_PROTOCOL, subscribed_topics
 from moldau.protocol.error_codes import ErrorCode
@@ -160,14 +159,14 @@ class ClassicGroup:
         """The members, with `new` in place of the member `old_id`."""
         return [new if m.member_id == old_id else m for m in self.members.values()]
 
-    def renew(self, member: Member, protocols: Protocols, ticket: Ticket) -> Ticket | None:
+    def renew(self, member: Member, protocols: Protocols, ticket: JoinTicket) -> JoinTicket | None:
         """The member joins again, maybe with other protocols. Returns the replaced ticket."""
         self._supporters.subtract(name for name, _ in member.protocols)
         member.protocols = protocols
         self._supporters.update(name for name, _ in protocols)
         return self.park_join(member, ticket)
 
-    def park_join(self, member: Member, ticket: Ticket | None) -> Ticket | None:
+    def park_join(self, member: Member, ticket: JoinTicket | None) -> JoinTicket | None:
         """Returns the ticket that waited before, if any."""
         self._joined_count += (ticket is not None) - (member.join_ticket is not None)
         waited, member.join_ticket = member.join_ticket, ticket

@@ -42,7 +42,7 @@ from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
-from moldau.protocol.messages.sync_group import SyncGroupRequest
+from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 @frozen
@@ -111,7 +111,11 @@ class ClassicProtocol:
             session_time_is_up(group, member_id, settings, turn)
 
     def sync(
-        self, request: SyncGroupRequest, ticket: Ticket, caller: Caller, turn: GroupTurn
+        self,
+        request: SyncGroupRequest,
+        ticket: Ticket[SyncGroupResponse],
+        caller: Caller,
+        turn: GroupTurn,
     ) -> None:
         group = self._registry.classic(request.group_id)
         refusal = _sync_error(group, request, caller)
@@ -153,7 +157,11 @@ class ClassicProtocol:
         return HeartbeatResponse(error_code=code)
 
     def leave(
-        self, group_id: str, leaving: list[MemberIdentity], ticket: Ticket, turn: GroupTurn
+        self,
+        group_id: str,
+        leaving: list[MemberIdentity],
+        ticket: Ticket[LeaveGroupResponse],
+        turn: GroupTurn,
     ) -> None:
         """Every client that may use the group may remove members, as administrators do."""
         group = self._registry.classic(group_id)

@@ -6,10 +6,10 @@ fences the member that had the instance id before.
 
 from dataclasses import replace
 
-from moldau.core.coordinator.effects import Append, Ticket
+from moldau.core.coordinator.effects import Append
 from moldau.core.groups.classic_group import ClassicGroup, select_protocol
 from moldau.core.groups.group_records import group_record
-from moldau.core.groups.member import NO_MEMBER_ID, Caller, Member, Protocols
+from moldau.core.groups.member import NO_MEMBER_ID, Caller, JoinTicket, Member, Protocols
 from moldau.core.groups.rebalancing import (
     complete_if_all_joined,
     expect_heartbeat,
@@ -31,7 +31,7 @@ SKIPS_ASSIGNMENT_FROM = 9
 
 @frozen(kw_only=True)
 class Join:
-    ticket: Ticket
+    ticket: JoinTicket
     version: int
     caller: Caller
     group_id: str

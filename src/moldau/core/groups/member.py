@@ -5,7 +5,10 @@ from typing import TypeAlias
 
 from moldau.core.coordinator.effects import Ticket
 from moldau.frozen import frozen
+from moldau.protocol.messages.join_group import JoinGroupResponse
+from moldau.protocol.messages.sync_group import SyncGroupResponse
 
+JoinTicket: TypeAlias = Ticket[JoinGroupResponse]
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 """Names with their metadata, in order of preference, without duplicates."""
 
@@ -35,9 +38,9 @@ class Member:
     session_timeout_ms: int
     protocols: Protocols
     assignment: bytes = NO_ASSIGNMENT
-    join_ticket: Ticket | None = None
+    join_ticket: JoinTicket | None = None
     """Its parked JoinGroup: the member has joined the rebalance that is being prepared."""
-    sync_ticket: Ticket | None = None
+    sync_ticket: Ticket[SyncGroupResponse] | None = None
     is_new: bool = False
     """Its first JoinGroup is not answered yet, so it cannot send heartbeats."""
 
