@@ -15,6 +15,7 @@ from moldau.config.standalone import standalone_properties
 from moldau.config.unsupported import refuse_unsupported
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.types import BrokerId
 
 BROKER = COMBINED | {"process.roles": "broker", "listeners": "PLAINTEXT://127.0.0.1:9092"}
 CONTROLLER = COMBINED | {"process.roles": "controller", "listeners": "CONTROLLER://127.0.0.1:9093"}
@@ -305,7 +306,7 @@ def test_a_controller_is_reached_at_its_address_among_the_voters() -> None:
     config = parsed(
         listeners="PLAINTEXT://h:1,CONTROLLER://:2", controller__quorum__voters="1@outside:22"
     )
-    assert config.voters == (Voter(1, "outside", 22),)
+    assert config.voters == (Voter(BrokerId(1), "outside", 22),)
     assert config.advertised_controller_listeners == (
         Listener("CONTROLLER", "outside", 22, SecurityProtocol.PLAINTEXT),
     )

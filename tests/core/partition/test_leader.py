@@ -10,10 +10,10 @@ def image(
     *, replicas: tuple[int, ...] = (1, 2, 3), isr: tuple[int, ...] = (1, 2, 3), epoch: int = 0
 ) -> PartitionImage:
     return PartitionImage(
-        replicas=replicas,
+        replicas=tuple(map(BrokerId, replicas)),
         directories=(UNASSIGNED_DIRECTORY,) * len(replicas),
-        isr=isr,
-        leader=1,
+        isr=tuple(map(BrokerId, isr)),
+        leader=BrokerId(1),
         leader_epoch=5,
         partition_epoch=epoch,
     )

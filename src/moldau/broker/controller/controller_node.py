@@ -35,7 +35,7 @@ from moldau.protocol.log_records import AbortTransactionRecord
 from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest
 from moldau.protocol.wire.schema import Message, Struct
 from moldau.storage.disk.failures import DiskFullError
-from moldau.types import INT32_MAX
+from moldau.types import INT32_MAX, BrokerId
 
 if TYPE_CHECKING:
     import random
@@ -180,7 +180,7 @@ class ControllerNode(QuorumListener):
 
     # Events of the quorum
 
-    def on_leader_change(self, epoch: int, leader_id: int) -> None:
+    def on_leader_change(self, epoch: int, leader_id: BrokerId) -> None:
         if leader_id != self._settings.current.node_id:
             self.close()
             return

@@ -77,7 +77,7 @@ class QuorumListener:
     def on_commits_end(self) -> None:
         """No further batch is committed at the moment."""
 
-    def on_leader_change(self, epoch: int, leader_id: int) -> None:
+    def on_leader_change(self, epoch: int, leader_id: BrokerId) -> None:
         """Called after everything before the epoch was delivered; -1 if there is no leader."""
 
 
@@ -136,7 +136,7 @@ class QuorumNode:
         return self._machine.is_leader and self.high_watermark >= 0 and self.failure is None
 
     @property
-    def leader_id(self) -> int:
+    def leader_id(self) -> BrokerId:
         return self._machine.leader_id
 
     @property

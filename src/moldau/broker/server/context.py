@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.wire.schema import Message
+from moldau.types import BrokerId
 
 if TYPE_CHECKING:
     from moldau.broker.cluster.metadata_feed import MetadataFeed
@@ -111,7 +112,7 @@ class PerImageCache:
 class BrokerServices:
     """One node's parts, as handlers see them. Created by node.py; nothing is global."""
 
-    node_id: int
+    node_id: BrokerId
     cluster_id: str
     clock: "Clock"
     settings: ChangeableConfig

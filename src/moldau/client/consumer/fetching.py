@@ -34,7 +34,7 @@ from moldau.protocol.messages.fetch import (
 )
 from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.protocol.versions import FETCH_NAMES_MAX
-from moldau.types import CONSUMER_REPLICA, NO_NODE, ZERO_UUID, TopicPartition
+from moldau.types import CONSUMER_REPLICA, NO_NODE, ZERO_UUID, BrokerId, TopicPartition
 
 if TYPE_CHECKING:
     import asyncio
@@ -211,7 +211,7 @@ class Fetching:
             self._watch.refresh_soon()
             return None
         state.led_by(leader[1], known.topics[topic].topic_id)
-        return state.read_from(leader[0], now_ms)
+        return state.read_from(BrokerId(leader[0]), now_ms)
 
     def _row(self, state: PartitionState) -> FetchRow:
         return FetchRow(
@@ -384,7 +384,7 @@ class Fetching:
         state.log_start_offset = row.log_start_offset
         if row.preferred_read_replica != NO_NODE:
             now_ms = self._cluster.clock.mono_ms()
-            state.preferred_replica = row.preferred_read_replica
+            state.preferred_replica = BrokerId(row.preferred_read_replica)
             state.preferred_until_ms = now_ms + self._options.metadata_max_age_ms
         if not row.records:
             return

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from moldau.core.consumer.resets import ResetPolicy
 from moldau.frozen import frozen
-from moldau.types import NO_EPOCH, NO_NODE, NO_OFFSET, TopicPartition, Uuid
+from moldau.types import NO_EPOCH, NO_NODE, NO_OFFSET, BrokerId, TopicPartition, Uuid
 
 
 @frozen
@@ -67,7 +67,7 @@ class PartitionState:
         self.end_offset: int = NO_OFFSET
         """The end for this consumer: in read_committed, the last stable offset."""
         self.log_start_offset: int = NO_OFFSET
-        self.preferred_replica: int = NO_NODE
+        self.preferred_replica = NO_NODE
         self.preferred_until_ms = 0.0
         # Each is written by one thread only, so no lock is needed.
         self._arrived_bytes = 0
@@ -126,7 +126,7 @@ class PartitionState:
             self.must_validate |= self.leader_epoch != NO_EPOCH and self.fetch_epoch != NO_EPOCH
             self.leader_epoch = epoch
 
-    def read_from(self, leader: int, now_ms: float) -> int:
+    def read_from(self, leader: BrokerId, now_ms: float) -> BrokerId:
         """The preferred read replica while it is valid (KIP-392), else the leader."""
         if self.preferred_replica != NO_NODE and now_ms < self.preferred_until_ms:
             return self.preferred_replica

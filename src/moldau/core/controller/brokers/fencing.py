@@ -6,11 +6,12 @@ from moldau.core.controller.decision_context import DecisionContext
 from moldau.core.controller.partitions.leadership import fence_records
 from moldau.core.decision import Decision
 from moldau.protocol.wire.schema import Message
+from moldau.types import BrokerId
 
 
 def decide_fence_stale_broker(
     context: DecisionContext,
-) -> Decision[Message, tuple[int, int] | None]:
+) -> Decision[Message, tuple[BrokerId, int] | None]:
     """Fences one broker at a time, so that the next decision sees this one's result. The answer is
     the session that expired, even if the broker has a newer one.
     """
