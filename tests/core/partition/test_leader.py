@@ -3,7 +3,7 @@
 from moldau.core.metadata.image import UNASSIGNED_DIRECTORY, PartitionImage
 from moldau.core.partition.leader import ACKS_ALL, Commit, PartitionLeader, ProposeIsr
 from moldau.protocol.error_codes import ErrorCode
-from moldau.types import BrokerId, Offset
+from moldau.types import BrokerId, LeaderEpoch, Offset
 
 
 def image(
@@ -14,7 +14,7 @@ def image(
         directories=(UNASSIGNED_DIRECTORY,) * len(replicas),
         isr=tuple(map(BrokerId, isr)),
         leader=BrokerId(1),
-        leader_epoch=5,
+        leader_epoch=LeaderEpoch(5),
         partition_epoch=epoch,
     )
 

@@ -8,7 +8,15 @@ from typing import NamedTuple, TypeAlias
 
 from moldau.frozen import frozen
 from moldau.protocol.enums import ConfigResourceType
-from moldau.types import NO_LEADER, ZERO_UUID, BrokerId, TopicPartition, Uuid
+from moldau.types import (
+    FIRST_EPOCH,
+    NO_LEADER,
+    ZERO_UUID,
+    BrokerId,
+    LeaderEpoch,
+    TopicPartition,
+    Uuid,
+)
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
@@ -39,7 +47,7 @@ class PartitionImage:
     last_known_elr: tuple[BrokerId, ...] = ()
     leader: BrokerId = NO_LEADER
     leader_recovery_state: int = 0
-    leader_epoch: int = 0
+    leader_epoch: LeaderEpoch = FIRST_EPOCH
     partition_epoch: int = 0
 
 

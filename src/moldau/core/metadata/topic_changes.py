@@ -14,7 +14,7 @@ from moldau.core.metadata.image import (
 from moldau.core.metadata.replay_errors import MetadataReplayError
 from moldau.protocol.enums import LeaderRecoveryState
 from moldau.protocol.log_records import PartitionChangeRecord
-from moldau.types import BrokerId, TopicPartition, Uuid, uuid_text
+from moldau.types import BrokerId, LeaderEpoch, TopicPartition, Uuid, uuid_text
 
 if TYPE_CHECKING:
     from moldau.protocol.log_records import (
@@ -156,7 +156,7 @@ def partition_of(record: "PartitionRecord") -> PartitionImage:
         last_known_elr=_brokers(record.last_known_elr or []),
         leader=BrokerId(record.leader),
         leader_recovery_state=_recovery_state(record.leader_recovery_state),
-        leader_epoch=record.leader_epoch,
+        leader_epoch=LeaderEpoch(record.leader_epoch),
         partition_epoch=record.partition_epoch,
     )
 
@@ -181,7 +181,7 @@ def changed_partition(before: PartitionImage, record: "PartitionChangeRecord") -
         ),
         last_known_elr=_or(record.last_known_elr, before.last_known_elr),
         leader=BrokerId(record.leader) if elects else before.leader,
-        leader_epoch=before.leader_epoch + elects,
+        leader_epoch=LeaderEpoch(before.leader_epoch + elects),
         leader_recovery_state=(
             _recovery_state(record.leader_recovery_state)
             if recovers

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from moldau.frozen import frozen
+from moldau.types import LeaderEpoch
 
 # Only a recovery fills this cache again: a start after a clean stop would trust its absence, and a
 # recovery scans only the batches after the recovery point.
@@ -88,7 +89,7 @@ class BatchFound:
     last_sequence: int
     producer_id: int
     producer_epoch: int
-    partition_leader_epoch: int
+    partition_leader_epoch: LeaderEpoch
     is_transactional: bool
     is_control: bool
     delete_horizon_ms: int | None
