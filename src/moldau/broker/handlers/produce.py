@@ -95,7 +95,7 @@ class _Heavy(NamedTuple):
 
 class _Appended(NamedTuple):
     partition: Partition
-    last_offset: int
+    last_offset: Offset
     answer: PartitionProduceResponse
 
 

@@ -112,7 +112,10 @@ class ProducerAppend:
             )
         last_sequence = increment_sequence(base_sequence, last_offset - first_offset)
         entry.add_batch(
-            epoch, BatchMetadata(base_sequence, last_sequence, first_offset, last_offset, batch[5])
+            epoch,
+            BatchMetadata(
+                base_sequence, last_sequence, first_offset, last_offset, batch.max_timestamp_ms
+            ),
         )
         if transactional:
             self.verified.append((producer_id, None))
