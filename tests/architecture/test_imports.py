@@ -10,8 +10,8 @@ SERVER = (
 )
 HEAVY = {"pyarrow", "numpy", "pandas", "typer", "click", "rich", "pyspark", "asyncio", "hypothesis"}
 MEMORY_BUDGET_BYTES = 4 << 20
-# A start costs what it imports: `python -X importtime` shows where, `benchmarks/startup.py` measures
-# it. Times differ by machine; the number of our modules does not.
+# A start costs what it imports: `python -X importtime` shows where, `benchmarks/startup.py`
+# measures it. Times differ by machine; the number of our modules does not.
 MODULE_BUDGETS = {
     "import moldau": 2,
     "import moldau.cli": 3,

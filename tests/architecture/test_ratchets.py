@@ -35,18 +35,15 @@ WAITING = "tests/support/waiting.py"
 
 # Private members of our own classes that tests use, counted by file.
 PRIVATE: dict[str, int] = {
-    "tests/client/consumer/test_consumer.py": 7,
-    "tests/client/consumer/test_consumer_edges.py": 6,
+    "tests/client/consumer/test_consumer.py": 6,
+    "tests/client/consumer/test_consumer_edges.py": 5,
     "tests/client/consumer/test_consumer_groups.py": 2,
-    "tests/client/consumer/test_consumer_misuse.py": 2,
+    "tests/client/consumer/test_consumer_misuse.py": 1,
     "tests/client/producer/test_producer_edges.py": 1,
     "tests/config/live_node.py": 1,
     "tests/config/second_broker.py": 2,
     "tests/interop/test_consumer_in_a_cluster.py": 1,
     "tests/net/test_clock.py": 1,
-    "tests/storage/disk/test_cached_views.py": 3,
-    "tests/storage/log/test_full_disk.py": 1,
-    "tests/system/transactions/dying_node.py": 1,
 }
 # Those of named tuples, os._exit, and those by which PySpark's users reach the JVM.
 NOT_OURS = {"_exit", "_replace", "_make", "_asdict", "_fields", "_jvm", "_jdf", "_jsc"}

@@ -167,7 +167,7 @@ def test_closing_while_another_thread_polls_is_refused_and_changes_nothing(
         found: list[Any] = []
         thread = threading.Thread(target=lambda: found.extend(consumer.poll(60)))
         thread.start()
-        poll_until(lambda: consumer._engine._is_polling)
+        poll_until(lambda: consumer._engine.is_polling)
         with pytest.raises(ClientError, match="another thread"):
             consumer.close()
         produce(node.bootstrap, topic, [b"a"], 0)

@@ -54,7 +54,7 @@ class FullDisk(DiskFileSystem):
 
 class _FileOfFullDisk(DiskFile):
     def __init__(self, disk: FullDisk, file: DiskFile) -> None:
-        super().__init__(file.path, os.dup(file._fd))
+        super().__init__(file.path, os.dup(file.fileno()))
         file.close()
         self._disk = disk
 

@@ -73,7 +73,7 @@ class Engine:
         self._tasks = Tasks()
         self._locating: set[tuple[PartitionState, int]] = set()
         self._polled_ms = 0.0
-        self._is_polling = False
+        self.is_polling = False
         self._must_wake = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closing = False
@@ -204,7 +204,7 @@ class Engine:
 
     @property
     def polled_ms(self) -> float:
-        return self.cluster.clock.mono_ms() if self._is_polling else self._polled_ms
+        return self.cluster.clock.mono_ms() if self.is_polling else self._polled_ms
 
     async def give_up(self, effect: Prepare) -> None:
         if effect.revoked and not effect.is_lost:
@@ -358,10 +358,10 @@ class Engine:
         self.start()
         if not self.is_subscribed and not len(self.positions):
             raise ClientError("nothing is subscribed or assigned; there is nothing to poll")
-        if self._is_polling:
+        if self.is_polling:
             raise ClientError("another poll of this consumer is running")
         deadline_ms = self.cluster.clock.mono_ms() + timeout_ms
-        self._is_polling = True
+        self.is_polling = True
         try:
             # A user that polls without waiting must not stop fetches and heartbeats.
             await asyncio.sleep(0)
@@ -375,7 +375,7 @@ class Engine:
                     return False
                 await self._wait_for_change(left_ms)
         finally:
-            self._is_polling = False
+            self.is_polling = False
             self._polled_ms = self.cluster.clock.mono_ms()
 
     async def _do_duties(self) -> None:

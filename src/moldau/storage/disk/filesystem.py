@@ -189,6 +189,10 @@ class DiskFile:
     def size(self) -> int:
         return self._size
 
+    def fileno(self) -> int:
+        """The descriptor, which stays the file's. -1 when it is closed."""
+        return self._fd
+
     def read(self, offset: int, length: int) -> bytes:
         content = os.pread(self._fd, length, offset)
         if len(content) == length or not content:
