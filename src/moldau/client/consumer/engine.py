@@ -36,6 +36,12 @@ CallUser = Callable[..., Awaitable[Any]]
 """Calls a function of the user in the user's own thread or task, and waits for it."""
 
 
+# Methods of a user's rebalance listener, the preferred one first.
+_ASSIGNED = ("on_partitions_assigned",)
+_REVOKED = ("on_partitions_revoked",)
+_LOST = ("on_partitions_lost", "on_partitions_revoked")
+
+
 class Engine:
     def __init__(self, config: ConsumerConfig, call_user: CallUser) -> None:
         self.config = config
@@ -211,7 +217,8 @@ class Engine:
             await self.committing.before_giving_up(effect.revoked, self.config.request_timeout_ms)
         try:
             if effect.revoked:
-                await self._call_listener("lost" if effect.is_lost else "revoked", effect.revoked)
+                names = _LOST if effect.is_lost else _REVOKED
+                await self._call_listener(names, effect.revoked)
         finally:
             self.positions.remove(effect.revoked)
 
@@ -225,12 +232,14 @@ class Engine:
         if effect.revoked:
             await self.give_up(Prepare(effect.revoked, False))
         self._take(effect.partitions)
-        await self._call_listener("assigned", effect.added)
+        await self._call_listener(_ASSIGNED, effect.added)
 
-    async def _call_listener(self, what: str, partitions: tuple[TopicPartition, ...]) -> None:
-        method = getattr(self._listener, f"on_partitions_{what}", None)
-        if method is None and what == "lost":
-            method = getattr(self._listener, "on_partitions_revoked", None)
+    async def _call_listener(
+        self, names: tuple[str, ...], partitions: tuple[TopicPartition, ...]
+    ) -> None:
+        """Calls the first of these methods that the user's listener has."""
+        methods = (getattr(self._listener, name, None) for name in names)
+        method = next((method for method in methods if method is not None), None)
         if method is not None:
             await self._call_user(method, list(partitions))
 
