@@ -82,7 +82,7 @@ def test_a_file_declares_tables_and_events(tmp_path: Path) -> None:
         ("{topic: seen}", "{topic: seen, format: debezium}", "debezium can only be read"),
     ],
 )
-def test_what_cannot_be_is_told_with_its_place(
+def test_what_cannot_be_is_reported_with_its_place(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
     assert old in YAML

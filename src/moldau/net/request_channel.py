@@ -123,9 +123,9 @@ class RequestChannel(asyncio.BufferedProtocol):
         problem = "the name has no address"
         try:
             async with clock.timeout(chosen.connect_timeout_ms):
-                for family, _, _, _, place in await _places(loop, address):
+                for family, _, _, _, resolved in await _resolved(loop, address):
                     channel = cls(address, clock, chosen)
-                    host, port = str(place[0]), int(place[1])
+                    host, port = str(resolved[0]), int(resolved[1])
                     try:
                         await loop.create_connection(
                             lambda channel=channel: channel,
@@ -212,7 +212,7 @@ class RequestChannel(asyncio.BufferedProtocol):
         self._waiting[correlation_id] = _Waiting(answer, answer_class, version, deadline_ms)
         self._watch(deadline_ms)
 
-    async def tell(self, request: Message, version: int) -> None:
+    async def send_unanswered(self, request: Message, version: int) -> None:
         """For the one request without a response: Produce with acks=0. Waits until it is written:
         nothing else shows that the other side keeps up.
         """
@@ -377,7 +377,7 @@ class RequestChannel(asyncio.BufferedProtocol):
         self._lost.set()
 
 
-async def _places(loop: asyncio.AbstractEventLoop, address: Address) -> list[tuple[Any, ...]]:
+async def _resolved(loop: asyncio.AbstractEventLoop, address: Address) -> list[tuple[Any, ...]]:
     try:
         return await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
     except RuntimeError:

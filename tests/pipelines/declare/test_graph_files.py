@@ -192,7 +192,7 @@ def yaml_with(old: str, new: str) -> str:
         ("name: a\nname: b\n", "2:1", "is there twice"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(
+def test_what_is_wrong_is_reported_with_its_place(
     tmp_path: Path, content: str, place: str, said: str
 ) -> None:
     path = written(tmp_path, "wrong.yaml", content)
@@ -215,7 +215,7 @@ def test_what_is_wrong_is_told_with_its_place(
         ('start="earliest"', "start='never'", 4, "start is latest"),
     ],
 )
-def test_python_that_is_wrong_is_told_with_its_line(
+def test_python_that_is_wrong_is_reported_with_its_line(
     tmp_path: Path, old: str, new: str, line: int, said: str
 ) -> None:
     assert old in ORDERS_PYTHON
@@ -313,7 +313,7 @@ def test_declaring_needs_no_spark() -> None:
     ],
 )
 @pytest.mark.parametrize("is_relative", [True, False])
-def test_what_is_wrong_in_python_is_told_with_its_line_and_column(
+def test_what_is_wrong_in_python_is_reported_with_its_line_and_column(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     old: str,
@@ -340,7 +340,7 @@ def test_what_is_wrong_in_python_is_told_with_its_line_and_column(
         ("import json\n\ny = json.loads('{')\n", "3:5", "JSONDecodeError: Expecting property"),
     ],
 )
-def test_an_error_in_a_module_beside_it_is_told_with_its_own_line(
+def test_an_error_in_a_module_beside_it_is_reported_with_its_own_line(
     tmp_path: Path, helper: str, place: str, said: str
 ) -> None:
     name = f"helper_{abs(hash(helper))}"
@@ -393,7 +393,7 @@ def test_a_target_topic_says_how_it_is_made(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_target_topic_that_cannot_be_made_is_told(
+def test_a_target_topic_that_cannot_be_made_is_reported(
     tmp_path: Path, content: str, said: str
 ) -> None:
     with pytest.raises(mp.PipelineError) as caught:
@@ -421,7 +421,7 @@ BROKERS = "a pipeline names its brokers once, at the top: settings: {bootstrap.s
         ("sources: {a: {postgress: a, url: x}}", "'postgress'; did you mean postgres?"),
     ],
 )
-def test_what_is_misspelt_or_belongs_elsewhere_is_told(
+def test_what_is_misspelt_or_belongs_elsewhere_is_reported(
     tmp_path: Path, content: str, said: str
 ) -> None:
     with pytest.raises(mp.PipelineError) as caught:

@@ -69,7 +69,7 @@ class ProducerEngine:
         self._clock = cluster.clock
         self._rng = random.Random()  # noqa: S311 - spreads load, not a secret
         self._loop = asyncio.get_running_loop()
-        self._guard: AbstractContextManager[Any] = threading.RLock()
+        self._lock: AbstractContextManager[Any] = threading.RLock()
         growth = min(options.batch_bytes * GROWTH, options.rules.request_bytes_max // 2)
         limits = (
             options.batch_bytes,
@@ -78,10 +78,9 @@ class ProducerEngine:
             options.memory_bytes,
         )
         wake = self._wake_from_elsewhere if is_shared else self._wake_from_here
-        self._choose = StickyChooser(
-            self.topics, self.sending, options, self._clock, self._rng
-        ).choose
-        hooks = (self._clock.wall_ms, wake, self._choose, patience, self._guard)
+        chooser = StickyChooser(self.topics, self.sending, options, self._clock, self._rng)
+        self._choose = chooser.choose
+        hooks = (self._clock.wall_ms, wake, self._choose, patience, self._lock)
         self.appender = Appender(limits, hooks)
         self._patience = patience
         self._connections: dict[int, NodeConnection] = {}
@@ -208,7 +207,7 @@ class ProducerEngine:
         return self._in_flight.get(node, 0) < most
 
     def _send(self, node: int, batches: list[Outgoing]) -> None:
-        with self._guard:
+        with self._lock:
             for outgoing in batches:
                 outgoing.batch.seal()
         request = produce_request(batches, self.topics.known, self.sending, self.options.terms)
@@ -222,7 +221,8 @@ class ProducerEngine:
             self._loop.call_soon(self._take, node, batches, error)
             return
         if self.options.terms.acks == 0:
-            _ = self.tasks.start(self._tell(node, batches, (request, version)), "producer: tell")
+            sending = self._send_unanswered(node, batches, (request, version))
+            _ = self.tasks.start(sending, "producer: send")
         else:
             channel.post(
                 request,
@@ -231,10 +231,10 @@ class ProducerEngine:
                 lambda answer: self._answered(node, batches, answer, sent_ms),
             )
 
-    async def _tell(self, node: int, batches: list[Outgoing], request: Any) -> None:
+    async def _send_unanswered(self, node: int, batches: list[Outgoing], request: Any) -> None:
         problem: ChannelError | None = None
         try:
-            await self._connections[node].channel.tell(*request)
+            await self._connections[node].channel.send_unanswered(*request)
         except ChannelError as error:
             problem = error
         self._take(node, batches, problem)
@@ -300,7 +300,7 @@ class ProducerEngine:
     # Outcomes.
 
     def _finish(self, batch: Batch, outcome: Outcome) -> None:
-        with self._guard:
+        with self._lock:
             if batch.outcome is not None:
                 return
             batch.outcome = outcome
@@ -328,7 +328,7 @@ class ProducerEngine:
         batch = outgoing.batch
         parts = halves(batch)
         self.counts.splits += 1
-        with self._guard:
+        with self._lock:
             self.appender.room += batch.held_bytes - sum(part.held_bytes for part in parts)
             batch.parts = parts
             callbacks, batch.callbacks = batch.callbacks, None
@@ -346,7 +346,7 @@ class ProducerEngine:
 
     def _expire(self) -> None:
         self._sweep = None
-        with self._guard:
+        with self._lock:
             expired = self.sending.expire(self._clock.mono_ms())
         timeout_ms = self.options.rules.delivery_timeout_ms
         for outgoing in expired:
@@ -403,7 +403,7 @@ class ProducerEngine:
 
     def drop_unsent(self, error: KafkaError) -> None:
         self._file_begun(self._clock.mono_ms())
-        with self._guard:
+        with self._lock:
             dropped = self.sending.drop_unsent()
         for outgoing in dropped:
             self._finish(outgoing.batch, Failed(error))

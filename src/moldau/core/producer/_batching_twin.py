@@ -50,7 +50,7 @@ Hooks: TypeAlias = tuple[
     AbstractContextManager[Any],
 ]
 """The clock; the callback for a batch that is begun or ready; the choice of the next sticky
-partition; how to wait; the guard.
+partition; how to wait; the lock.
 """
 
 
@@ -302,7 +302,7 @@ class Appender:
         self._batch_bytes, self._growth_bytes, self._record_bytes_max, self.room = limits
         self.is_closed = False
         self._is_woken = False
-        self._now_ms, self._wake, self._choose, self._patience, self._guard = hooks
+        self._now_ms, self._wake, self._choose, self._patience, self._lock = hooks
 
     def add_topic(self, topic: TopicBuffers) -> None:
         self._topics[topic.name] = topic
@@ -315,7 +315,7 @@ class Appender:
 
     def take_begun(self) -> list[Batch]:
         """The batches that were begun since the last call."""
-        with self._guard:
+        with self._lock:
             begun, self._begun = self._begun, []
             self._is_woken = False
         return begun
@@ -339,7 +339,7 @@ class Appender:
         if topic is None or not (headers is None or type(headers) in {tuple, list}):
             return None
         time = self._now_ms() if timestamp is None else timestamp
-        with self._guard:
+        with self._lock:
             return self._add(topic, key, value, tuple(headers or ()), (partition, time))
 
     def append_many(
@@ -366,7 +366,7 @@ class Appender:
         last: tuple[Batch, int, int] | None = None
         for row in range(start, min(len(values), start + MANY_MAX)):
             key = None if keys is None else keys[row]
-            with self._guard:
+            with self._lock:
                 delivery = self._add(topic, key, values[row], (), place)
             if delivery is None:
                 break

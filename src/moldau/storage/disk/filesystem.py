@@ -314,7 +314,7 @@ class _Spare:
     """
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._fd = -1
 
     def open(self, path: Path, flags: int) -> int:
@@ -323,14 +323,14 @@ class _Spare:
         except OSError as error:
             if error.errno not in OUT_OF_DESCRIPTORS:
                 raise
-        with self._guard:
+        with self._lock:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
             return os.open(path, flags)
 
     def take(self) -> None:
-        with self._guard:
+        with self._lock:
             if self._fd < 0:
                 with contextlib.suppress(OSError):
                     self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
