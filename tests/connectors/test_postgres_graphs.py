@@ -9,7 +9,7 @@ import moldau.pipelines as mp
 from moldau.core.connectors.postgres_sql import (
     Cursor,
     Merge,
-    Written,
+    WrittenColumn,
     check_lag,
     kind_of,
     quoted_table,
@@ -125,7 +125,7 @@ def test_kinds_that_only_one_side_has() -> None:
 
 
 def test_an_upsert_takes_the_last_of_each_key_and_deletes() -> None:
-    columns = (Written("id", "int", "integer"), Written("n", "int", "integer"))
+    columns = (WrittenColumn("id", "int", "integer"), WrittenColumn("n", "int", "integer"))
     merge = Merge(
         table="t", stage="s", columns=columns, mode=Mode.UPSERT, key=("id",), deleted_place=2
     )

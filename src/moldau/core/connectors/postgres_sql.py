@@ -88,7 +88,7 @@ def spark_kind_of(kind: str) -> str:
 
 
 @frozen
-class Written:
+class WrittenColumn:
     """A column of the rows, and the table's column for it."""
 
     name: str
@@ -146,7 +146,7 @@ class Merge:
 
     table: str
     stage: str
-    columns: tuple[Written, ...]
+    columns: tuple[WrittenColumn, ...]
     mode: Mode
     key: tuple[str, ...] = ()
     deleted_place: int | None = None

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from moldau.storage.log.log import Log
 
 
-class Caller(NamedTuple):
+class AppendContext(NamedTuple):
     leader_epoch: LeaderEpoch
     now_ms: int
     origin: AppendOrigin
@@ -113,7 +113,7 @@ class LeaderRules(NamedTuple):
     """The limits for `stamp_batch`; None if every batch must be changed."""
 
 
-def rules_for(log: "Log", caller: Caller) -> LeaderRules:
+def rules_for(log: "Log", caller: AppendContext) -> LeaderRules:
     rules = log.leader_rules
     config, now_ms, origin = log.config, caller.now_ms, caller.origin
     if (
@@ -163,7 +163,7 @@ def prepare(records: Buffer, rules: LeaderRules) -> PreparedBatch:
 
 
 def append_as_leader(
-    log: "Log", records: Buffer | PreparedBatch | VerifiedBatch, caller: Caller
+    log: "Log", records: Buffer | PreparedBatch | VerifiedBatch, caller: AppendContext
 ) -> AppendResult:
     if isinstance(records, tuple):
         if isinstance(records, VerifiedBatch):
@@ -191,7 +191,9 @@ def append_as_leader(
     return _append_prepared(log, list(prepared), caller)
 
 
-def _append_prepared(log: "Log", prepared: Sequence[PreparedBatch], caller: Caller) -> AppendResult:
+def _append_prepared(
+    log: "Log", prepared: Sequence[PreparedBatch], caller: AppendContext
+) -> AppendResult:
     headers: list[ScannedBatch] = []
     producer_append: ProducerAppend | None = None
     for batch, max_timestamp_ms in prepared:
@@ -221,7 +223,7 @@ def _append_prepared(log: "Log", prepared: Sequence[PreparedBatch], caller: Call
 
 
 def _append_stamped(
-    log: "Log", records: Buffer, header: ScannedBatch, caller: Caller
+    log: "Log", records: Buffer, header: ScannedBatch, caller: AppendContext
 ) -> AppendResult:
     """The batch is validated and already has its offset."""
     append: ProducerAppend | None = None
@@ -331,7 +333,7 @@ def _assigned(batch: RecordBatch, header: ScannedBatch, timestamp_type: Timestam
 # Batches whose offsets are already assigned
 
 
-def append_assigned(log: "Log", records: Buffer, caller: Caller) -> AppendResult | None:
+def append_assigned(log: "Log", records: Buffer, caller: AppendContext) -> AppendResult | None:
     """Appends batches that a follower fetched or the raft leader wrote."""
     headers, _, problem = scan_batches(records, 0, len(records), True)
     if problem not in {None, INCOMPLETE}:
@@ -357,7 +359,7 @@ def append_assigned(log: "Log", records: Buffer, caller: Caller) -> AppendResult
     return AppendResult(first[BASE_OFFSET], last[LAST_OFFSET], NO_TIMESTAMP, log.log_start_offset)
 
 
-def _of_known_epochs(headers: list[ScannedBatch], caller: Caller) -> list[ScannedBatch]:
+def _of_known_epochs(headers: list[ScannedBatch], caller: AppendContext) -> list[ScannedBatch]:
     for place, header in enumerate(headers):
         epoch = header[LEADER_EPOCH]
         if caller.origin is AppendOrigin.RAFT_LEADER and epoch != caller.leader_epoch:
@@ -395,7 +397,7 @@ def _fitting_groups(headers: list[ScannedBatch], segment_bytes: int) -> list[lis
 
 
 def _replicated_producers(
-    log: "Log", view: memoryview, headers: Sequence[ScannedBatch], caller: Caller
+    log: "Log", view: memoryview, headers: Sequence[ScannedBatch], caller: AppendContext
 ) -> ProducerAppend | None:
     append: ProducerAppend | None = None
     for header in headers:
@@ -420,7 +422,7 @@ def _write(
     buffers: Sequence[Buffer],
     headers: Sequence[ScannedBatch],
     producer_append: ProducerAppend | None,
-    caller: Caller,
+    caller: AppendContext,
 ) -> None:
     first, last = headers[0], headers[-1]
     segment = log.segments.active

@@ -50,7 +50,7 @@ class Log(LogState):
         can tell whether a client's batch is a retry.
         """
         with self.damage_handler:
-            caller = log_append.Caller(
+            caller = log_append.AppendContext(
                 leader_epoch, now_ms, origin, transaction_version, output_bytes_max
             )
             return log_append.append_as_leader(self, records, caller)
@@ -59,7 +59,7 @@ class Log(LogState):
         """The slow part of a client's append, to be run in any thread; append its result instead of
         `records`.
         """
-        caller = log_append.Caller(NO_EPOCH, now_ms, AppendOrigin.CLIENT, -1)
+        caller = log_append.AppendContext(NO_EPOCH, now_ms, AppendOrigin.CLIENT, -1)
         return partial(log_append.prepare, records, log_append.rules_for(self, caller))
 
     def append_as_follower(
@@ -69,7 +69,7 @@ class Log(LogState):
         partial last batch, and batches of an epoch later than ours, are dropped. None if all are.
         """
         with self.damage_handler:
-            caller = log_append.Caller(leader_epoch, now_ms, AppendOrigin.REPLICATION, -1)
+            caller = log_append.AppendContext(leader_epoch, now_ms, AppendOrigin.REPLICATION, -1)
             return log_append.append_assigned(self, records, caller)
 
     def read(
