@@ -160,7 +160,7 @@ COMMANDS = {
 app = typer.Typer(
     name="moldau",
     cls=lazy_group(COMMANDS),
-    help="Apache Kafka's system in Python.",
+    help="Apache Kafka rebuilt in Python.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -186,4 +186,4 @@ def moldau(
         ),
     ] = False,
 ) -> None:
-    """Apache Kafka's system in Python."""
+    """Apache Kafka rebuilt in Python."""
