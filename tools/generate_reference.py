@@ -41,7 +41,7 @@ METRICS_HEAD = """\
 
 A node serves its metrics in Prometheus's text format at `/metrics` when `moldau.metrics.port` is
 set, and a pipeline when it runs with `--metrics-port`.
-[Monitor a node](../operations/monitoring.md) says which of them to alert on.
+[Monitor a node](../operations/monitoring.md) lists the ones to alert on.
 
 """
 

@@ -123,7 +123,9 @@ def test_settings_are_changed_although_the_broker_replaces_them_all_at_once(
 
 
 def test_unsupported_requests_fail_with_one_line(admin: moldau.Admin, topic: str) -> None:
-    with pytest.raises(UnsupportedError, match="CREATE_TOPICS 0 to 3, needed is 4 to 7"):
+    with pytest.raises(
+        UnsupportedError, match="CREATE_TOPICS 0 to 3, and this client needs 4 to 7"
+    ):
         admin.create_topics([new_name()])
     change = {
         ConfigResource(ConfigResourceType.TOPIC, topic): [
@@ -134,7 +136,7 @@ def test_unsupported_requests_fail_with_one_line(admin: moldau.Admin, topic: str
         admin.alter_configs(change)
     with pytest.raises(UnsupportedError, match="does not serve LIST_TRANSACTIONS"):
         admin.list_transactions()
-    with pytest.raises(UnsupportedError, match="LIST_GROUPS 0 to 2, needed is 4"):
+    with pytest.raises(UnsupportedError, match="LIST_GROUPS 0 to 2, and this client needs 4"):
         admin.list_groups(states=["Stable"])
 
 

@@ -84,7 +84,7 @@ def _nothing(name: str, value: str | tuple[str, ...]) -> str | None:
     return _empty(name, "any non-empty value")
 
 
-NOT_EMPTY = Check("more than nothing", _nothing)
+NOT_EMPTY = Check("not empty", _nothing)
 
 GZIP_LEVEL = holding(
     "-1 or 1 to 9",

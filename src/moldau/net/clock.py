@@ -139,6 +139,6 @@ class ShiftedClock(Clock):
     def advance(self, ms: int) -> None:
         """Call it in the event loop of the node. Timers that fall due fire at the next turn."""
         if ms < 0:
-            raise ValueError("time does not go back")
+            raise ValueError("the time cannot go back")
         self.ahead_ms += ms
         self._schedule()

@@ -310,7 +310,9 @@ class RequestChannel(asyncio.BufferedProtocol):
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is None:
-            raise MalformedRequestError(f"a response to no request of ours ({correlation_id})")
+            raise MalformedRequestError(
+                f"a response with an unknown correlation id ({correlation_id})"
+            )
         self._answers += 1
         self._room.set()
         try:

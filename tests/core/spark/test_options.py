@@ -189,7 +189,7 @@ def test_options_of_sparks_own_source_are_ignored() -> None:
         ({"value": "STRING", "key": "BINARY"}, None),
         ({"valeu": "STRING"}, "there is no column 'valeu'; did you mean value?"),
         ({"key": "STRING"}, "column key is BINARY, not STRING"),
-        ({}, "no column is chosen; there are key, value"),
+        ({}, "no column is chosen; choose from key, value"),
     ],
 )
 def test_a_schema_chooses_among_the_columns(columns: dict[str, str], reason: str | None) -> None:

@@ -172,12 +172,12 @@ def yaml_with(old: str, new: str) -> str:
         (
             yaml_with("    topic: orders\n", ""),
             "6:5",
-            "says neither topic, files, http nor postgres",
+            "needs one of topic, files, http and postgres",
         ),
         (
             "sources: {a: {http: 'http://x', format: xml}}",
             "1:14",
-            "answers are json, json_lines, csv, text",
+            "the format of answers must be json, json_lines, csv, text",
         ),
         (
             "sources: {a: {http: 'http://x', cursor: {param: since, lst: id}}}",
@@ -273,7 +273,7 @@ def test_declaring_needs_no_spark() -> None:
             "@mp.flow(into=",
             "@mp.flow(xyz='append', into=",
             "12:2",
-            "mp.flow has no 'xyz'; there are into, mode, on_error, expect",
+            "mp.flow has no 'xyz'; choose from into, mode, on_error, expect",
         ),
         (
             '@mp.flow(into=mp.topic("orders.big", key="user"))',
@@ -286,13 +286,13 @@ def test_declaring_needs_no_spark() -> None:
             'start="earliest"',
             'partitions="three"',
             "4:10",
-            "partitions is a whole number from 1, not 'three'",
+            "partitions must be a whole number from 1, not 'three'",
         ),
         (
             'start="earliest"',
             "max_offsets_per_trigger=0",
             "4:10",
-            "is a whole number from 1, not 0",
+            "must be a whole number from 1, not 0",
         ),
         (
             "settings = ",
@@ -306,7 +306,7 @@ def test_declaring_needs_no_spark() -> None:
             'into=mp.topic("orders.big", key="user")',
             'into="orders.big"',
             "12:2",
-            "into is mp.topic(…), mp.table(…) or mp.postgres(…), not 'orders.big'",
+            "into must be mp.topic(…), mp.table(…) or mp.postgres(…), not 'orders.big'",
         ),
         ('start="earliest"', 'start="erliest"', "4:10", "did you mean earliest?"),
         ("settings = ", "x = 1; settings = nothing", "3:19", "NameError: name 'nothingmp'"),
@@ -416,7 +416,7 @@ BROKERS = "a pipeline names its brokers once, at the top: settings: {bootstrap.s
         (yaml_with(TARGET, "{topic: orders.big, brokers: here:9092}"), BROKERS),
         ("lookups: {a: {tabel: lake/a}}", "lookup 'a' has no 'tabel'; did you mean table?"),
         ("lookups: {a: {postgress: a, url: x}}", "'postgress'; did you mean postgres?"),
-        ("lookups: {a: {schema: id INT}}", "lookup 'a' says neither table nor postgres"),
+        ("lookups: {a: {schema: id INT}}", "lookup 'a' needs table or postgres"),
         (yaml_with(TARGET, "{tabel: lake/a}"), "has no 'tabel'; did you mean table?"),
         ("sources: {a: {postgress: a, url: x}}", "'postgress'; did you mean postgres?"),
     ],

@@ -245,7 +245,10 @@ class TransactionMarkers:
                 ending.missing.discard(topic_partition)
             elif code in _FENCED:
                 _log.info(
-                    "giving up the markers of %r: %s answered %s", name, topic_partition, code.name
+                    "giving up on the markers of %r: %s answered %s",
+                    name,
+                    topic_partition,
+                    code.name,
                 )
                 self._finish(ending, code)
                 return

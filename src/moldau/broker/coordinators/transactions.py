@@ -282,7 +282,7 @@ class TransactionCoordinator:
             if code is not ErrorCode.NONE:
                 # A later coordinator has taken over. It completes the open transactions.
                 name = short(what.transactional_id)
-                _log.warning("%s is not completed here: %s", name, code.name)
+                _log.warning("%s is completed by its new coordinator: %s", name, code.name)
             elif host.state is HostState.ACTIVE:
                 host.run(
                     lambda turn: host.shard.markers_written(what.transactional_id, turn),
@@ -318,7 +318,9 @@ class TransactionCoordinator:
         finally:
             # One client may leave thousands of transactions open: not a line for each.
             if aborted:
-                _log.info("transactions took too long and are aborted: %s", few_of(aborted))
+                _log.info(
+                    "transactions exceeded their timeout and are aborted: %s", few_of(aborted)
+                )
             if refused:
                 names, reason = list(refused), next(iter(refused.values()))
                 _log.warning("transactions are not aborted yet: %s: %s", few_of(names), reason)
@@ -367,5 +369,8 @@ def _check_init(request: InitProducerIdRequest, settings: TransactionSettings) -
 def _expected(request: InitProducerIdRequest) -> ProducerIdAndEpoch | None:
     has_id = request.producer_id != NO_PRODUCER_ID
     if has_id != (request.producer_epoch != NO_PRODUCER_EPOCH):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer id without an epoch, or reversed")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "a producer id without an epoch, or an epoch without a producer id",
+        )
     return ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if has_id else None

@@ -148,7 +148,7 @@ class Node:
     def fail(self, reason: str) -> None:
         """Declares that this node cannot continue."""
         if self.failure is None:
-            _log.error("the node stops: %s", reason)
+            _log.error("stopping the node: %s", reason)
             self.failure = reason
             self._failed.set()
 

@@ -282,7 +282,7 @@ class QuorumNode:
             raise self._not_leading()
         if len(self._pending) >= _PENDING_BATCHES_MAX:
             raise KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT, "the metadata log's disk does not keep up"
+                ErrorCode.REQUEST_TIMED_OUT, "the disk of the metadata log cannot keep up"
             )
 
     def _write(

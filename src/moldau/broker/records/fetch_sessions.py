@@ -120,7 +120,7 @@ class IncrementalFetch:
         if session.epoch != self._epoch:
             raise KafkaError(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                "the session has advanced with another request",
+                "another request has advanced the session",
             )
         # Partitions with records move to the end: the next response may be full before them.
         for requested in got_records:

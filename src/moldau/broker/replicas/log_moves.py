@@ -275,5 +275,5 @@ def check_movable(store: "LogStore", partition: "Partition") -> None:
         raise partition.failure or KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
     if len(store.online()) < len(store.logs) or store.unavailable:
         raise KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR, "nothing is moved while a log directory is offline"
+            ErrorCode.KAFKA_STORAGE_ERROR, "replicas are not moved while a log directory is offline"
         )

@@ -397,7 +397,9 @@ class Replicas:
             listener(partition, leads)
 
     def _propose_isr(self, partition: Partition, proposal: ProposeIsr) -> None:
-        _log.warning("%s: %s is not proposed: replication comes later", partition, proposal)
+        _log.warning(
+            "%s: %s is not proposed: replication is not available yet", partition, proposal
+        )
         if partition.leader is not None:
             partition.leader.proposal_failed()
 

@@ -329,7 +329,7 @@ class _Complaints:
             return
         more = self._count - _COMPLAINTS_MAX
         if more > 0:
-            _log.warning("%s: %d more of this kind", self._listener_name, more)
+            _log.warning("%s: %d more such lines were left out", self._listener_name, more)
         self._sweeps_max = min(2 * self._sweeps_max, _COMPLAINT_SWEEPS_MAX) if self._count else 1
         self._count = self._sweeps = 0
 

@@ -136,7 +136,7 @@ def produce(  # noqa: PLR0913 - each parameter is an option of the command
     from moldau.cli.records.producing import Input, Shape, produce_all
 
     if whole and (json_lines or not files):
-        raise typer.BadParameter("--whole needs --file, and does not go with --json.")
+        raise typer.BadParameter("--whole needs --file, and excludes --json.")
     shape = Shape(
         is_json=json_lines,
         key_separator=None if key_separator is None else key_separator.encode(),

@@ -121,7 +121,7 @@ class NodeConnection:
         if version < max(served.oldest, wanted.oldest):
             raise UnsupportedError(
                 f"the broker at {self.channel.address} serves {name} {served.oldest} to "
-                f"{served.newest}, needed is {wanted.oldest} to {wanted.newest}"
+                f"{served.newest}, and this client needs {wanted.oldest} to {wanted.newest}"
             )
         return version
 

@@ -83,7 +83,7 @@ class Producer:
             self._append = engine.appender.append
             self._is_plain = self._session.preparation.is_plain
         if loop is not self._loop:
-            raise ClientError("an asyncio producer belongs to one event loop; make one in each")
+            raise ClientError("an asyncio producer belongs to one event loop; create one in each")
         return self._session.opened
 
     async def send(

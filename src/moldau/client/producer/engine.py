@@ -139,7 +139,7 @@ class ProducerEngine:
             left_ms = deadline_ms - self._clock.mono_ms()
             if left_ms <= 0:
                 raise ClientTimeoutError(
-                    "no room within max.block.ms: records are sent faster than brokers take them"
+                    "no room within max.block.ms: records are sent faster than brokers accept them"
                 )
             await self._next_progress(left_ms)
 

@@ -1,4 +1,4 @@
-"""Remote storage of old segments, which Moldau does not have."""
+"""Tiered storage of old segments, which Moldau does not support."""
 
 from moldau.config.checks import NOT_EMPTY, at_least, between
 from moldau.config.schema import CLUSTER_WIDE, LOW, SettingGroup, setting

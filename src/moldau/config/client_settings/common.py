@@ -73,7 +73,7 @@ class ConnectionSettings(SettingGroup):
         "socket.connection.setup.timeout.max.ms",
         LONG,
         30 * SECOND_MS,
-        "The maximum of that time, which grows while connections to a broker keep failing.",
+        "The longest time that a connection attempt may take, after repeated failures.",
         has_effect=True,
     )
     reconnect_backoff_ms: int = setting(
@@ -89,8 +89,8 @@ class ConnectionSettings(SettingGroup):
         "reconnect.backoff.max.ms",
         LONG,
         SECOND_MS,
-        "The maximum of that pause, which grows while connections keep failing; a fifth of it is "
-        "random.",
+        "The longest pause before a client reconnects, after repeated failures. A fifth of each "
+        "pause is random.",
         check=at_least(0),
         importance=LOW,
         has_effect=True,
@@ -119,8 +119,8 @@ class PatienceSettings(SettingGroup):
         "retry.backoff.max.ms",
         LONG,
         SECOND_MS,
-        "The maximum of that pause, which grows while the request keeps failing; a fifth of it is"
-        " random.",
+        "The longest pause before a failed request is retried, after repeated failures. A fifth of "
+        "each pause is random.",
         check=at_least(0),
         importance=LOW,
         has_effect=True,

@@ -207,7 +207,8 @@ def _folder_of(location: str, table: str) -> str:
     folder = location.removeprefix("file://").removeprefix("file:")
     if "://" in folder:
         raise MoldauError(
-            f"table {table}: its files are at {location}; Iceberg tables can only be in folders yet"
+            f"table {table}: its files are at {location}; "
+            "so far Iceberg tables can only be in folders"
         )
     return folder
 

@@ -61,7 +61,7 @@ def read_options(values: Mapping[str, str]) -> HttpOptions:
             raise OptionError(f"there is no option '{name}'{suggestion(name, KNOWN_OPTIONS)}")
     url = values.get("url", "")
     if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).netloc:
-        raise OptionError(f"url is http://host/… or https://host/…, not '{url}'")
+        raise OptionError(f"url must be http://host/… or https://host/…, not '{url}'")
     return HttpOptions(
         url=url,
         every_ms=_whole(values, "everyMs", 10_000),
@@ -83,7 +83,7 @@ def read_options(values: Mapping[str, str]) -> HttpOptions:
 def _whole(values: Mapping[str, str], name: str, default: int) -> int:
     text = values.get(name, str(default))
     if not text.isdecimal() or int(text) < 1:
-        raise OptionError(f"{name} is a whole number from 1, not '{text}'")
+        raise OptionError(f"{name} must be a whole number from 1, not '{text}'")
     return int(text)
 
 
@@ -92,7 +92,7 @@ def _words(values: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:
         pairs = json.loads(values.get(name, "{}"))
         return tuple((str(key), str(value)) for key, value in pairs.items())
     except (ValueError, AttributeError):
-        raise OptionError(f"{name} is a JSON object of texts") from None
+        raise OptionError(f"{name} must be a JSON object of texts") from None
 
 
 def address_of(options: HttpOptions, position: PollPosition) -> str:

@@ -266,7 +266,7 @@ def check_lag(cursor: Cursor) -> None:
     """Raises OptionError."""
     if cursor.lag_ms and cursor.kinds[0] not in _TIME_KINDS:
         raise OptionError(
-            f"table {cursor.table}: a lag needs a column of times, and {cursor.columns[0]} is "
+            f"table {cursor.table}: a lag needs a column of times, but {cursor.columns[0]} is "
             f"{cursor.kinds[0]}"
         )
 

@@ -90,7 +90,7 @@ def decode_snapshot(content: Buffer) -> Snapshot:
     with _damaged():
         for batch in _checked_batches(content):
             if control and control[-1][0] is ControlType.SNAPSHOT_FOOTER:
-                raise DamagedSnapshotError("something follows the footer")
+                raise DamagedSnapshotError("unexpected data after the footer")
             if batch.base_offset != len(control) + len(records):
                 raise DamagedSnapshotError(f"a batch begins at offset {batch.base_offset}")
             epoch = batch.partition_leader_epoch

@@ -127,7 +127,7 @@ def _inputs(pipeline: Pipeline) -> Iterator[Problem]:
     for flow in pipeline.flows.values():
         if not flow.inputs:
             names = ", ".join((*known, *pipeline.unread))
-            yield Problem(flow.spot, f"'{flow.name}' reads nothing; there are {names}")
+            yield Problem(flow.spot, f"'{flow.name}' reads nothing; choose from {names}")
         elif all(name in pipeline.lookups for name in flow.inputs):
             yield Problem(flow.spot, f"'{flow.name}' only reads lookups; rows come from sources")
         for name in flow.inputs:

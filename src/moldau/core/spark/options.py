@@ -152,7 +152,7 @@ def source_options(options: Given, *, is_stream: bool) -> SourceOptions:
     strategy_by_time = options.get("startingoffsetsbytimestampstrategy", "error").lower()
     if strategy_by_time not in {"error", "latest"}:
         raise OptionError(
-            f"startingOffsetsByTimestampStrategy is error or latest, not '{strategy_by_time}'"
+            f"startingOffsetsByTimestampStrategy must be error or latest, not '{strategy_by_time}'"
         )
     rows_max = _whole(options, "maxOffsetsPerTrigger")
     rows_min = _whole(options, "minOffsetsPerTrigger")
@@ -197,7 +197,7 @@ def sink_options(options: Given) -> SinkOptions:
             "write with foreachBatch(moldau.spark.ExactlyOnceSink(...))"
         )
     if delivery != "at_least_once":
-        raise OptionError(f"delivery is at_least_once or exactly_once, not '{delivery}'")
+        raise OptionError(f"delivery must be at_least_once or exactly_once, not '{delivery}'")
     topic = options.get("topic")
     if topic is not None and not (topic := topic.strip()):
         raise OptionError("topic is empty; name the topic to write to")
@@ -333,7 +333,7 @@ def schema_problem(
     for name, kind in requested.items():
         if name not in known:
             hint = suggestion(name, known)
-            return f"there is no column '{name}'{hint}; there are {', '.join(known)}"
+            return f"there is no column '{name}'{hint}; choose from {', '.join(known)}"
         if kind != known[name]:
             return f"column {name} is {name_of(known[name])}, not {name_of(kind)}; cast it later"
-    return None if requested else f"no column is chosen; there are {', '.join(known)}"
+    return None if requested else f"no column is chosen; choose from {', '.join(known)}"

@@ -76,15 +76,15 @@ class ValidatedBatch(NamedTuple):
 def sole_batch(records: Buffer | None) -> RecordBatch:
     """The single batch that a Produce request may contain per partition."""
     if records is None or len(records) == 0:
-        raise _invalid("the request brings no batch")
+        raise _invalid("the request contains no batch")
     if len(records) < LOG_OVERHEAD:
-        raise _invalid("the request brings only a part of a batch")
+        raise _invalid("the request contains only a part of a batch")
     length = int.from_bytes(records[LENGTH_OFFSET : LENGTH_OFFSET + 4], "big", signed=True)
     if length > len(records) - LOG_OVERHEAD:
-        raise _invalid("the request brings only a part of a batch")
+        raise _invalid("the request contains only a part of a batch")
     batch = RecordBatch(records)
     if batch.size_in_bytes != len(records):
-        raise _invalid("the request brings more than one batch")
+        raise _invalid("the request contains more than one batch")
     return batch
 
 
@@ -127,9 +127,9 @@ def _check_header(batch: RecordBatch, rules: ValidationRules) -> None:
 
 def _check_client_batch(batch: RecordBatch) -> None:
     if batch.is_control:
-        raise _invalid("control records are not a client's to write")
+        raise _invalid("clients cannot write control records")
     if batch.has_delete_horizon:
-        raise _invalid("a delete horizon is not a client's to set")
+        raise _invalid("clients cannot set a delete horizon")
     if batch.has_producer_id and batch.base_sequence < 0:
         raise _invalid(f"producer id {batch.producer_id} with sequence {batch.base_sequence}")
 

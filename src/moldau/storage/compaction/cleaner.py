@@ -170,7 +170,7 @@ class LogCleaner:
         is_foreseen = isinstance(error, MoldauError)
         reason = str(error) if is_foreseen else repr(error)
         logger.error(
-            "%s is not compacted any more until a restart: %s", name, reason,
+            "%s will not be compacted again before a restart: %s", name, reason,
             exc_info=None if is_foreseen else error,
         )  # fmt: skip
         self._uncleanable[name] = reason
@@ -178,7 +178,12 @@ class LogCleaner:
     def _start_over(self, cleanable: CleanableLog) -> None:
         name, start = cleanable.log.topic_partition, cleanable.first_dirty_offset
         known = self._clean_offsets.get(name)
-        logger.warning("%s: clean up to %s is outside of the log; now %d", name, known, start)
+        logger.warning(
+            "%s: the cleaner checkpoint %s is outside of the log; continuing at %d",
+            name,
+            known,
+            start,
+        )
         self._write_clean_offset(name, start)
 
     def begin_with(self, cleanable: CleanableLog, now_ms: int) -> Compaction:

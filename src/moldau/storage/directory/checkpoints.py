@@ -59,7 +59,7 @@ def read_lines(filesystem: FileSystem, path: Path) -> list[str]:
     entries = lines[_HEADER_LINES:]
     if parse_number(lines[1], INT32_MAX) != len(entries):
         raise CorruptCheckpointError(
-            path, f"{len(entries)} entries where {excerpt(lines[1])} are announced"
+            path, f"{len(entries)} entries where {excerpt(lines[1])} were announced"
         )
     return entries
 
