@@ -189,7 +189,7 @@ def yaml_with(old: str, new: str) -> str:
         ("name: a\nsteps: 5\n", "2:8", "steps is a mapping"),
         ("steps: {a: {sql: SELECT x, y FROM z}}", "1:28", "a comma needs quotes"),
         ("", "1:1", "the file is empty"),
-        ("name: a\nname: b\n", "2:1", "is there twice"),
+        ("name: a\nname: b\n", "2:1", "appears twice"),
     ],
 )
 def test_what_is_wrong_is_reported_with_its_place(

@@ -83,7 +83,7 @@ def test_no_checkpoint_is_no_offsets(content: bytes | None) -> None:
         (b"0\n1\n../t 0 1\n", "not an entry"),
         (b"0\n1\n.. 0 1\n", "not an entry"),
         ("0\n1\nt 0 \u0661\n".encode(), "not an entry"),
-        (b"0\n2\nt 0 1\nt 0 2\n", "t-0 is there twice"),
+        (b"0\n2\nt 0 1\nt 0 2\n", "t-0 appears twice"),
         (b"\xff\xfe\n", "not text"),
         (b"\0" * 512, "cut off"),
     ],

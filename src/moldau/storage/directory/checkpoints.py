@@ -81,7 +81,7 @@ def read_offsets(filesystem: FileSystem, path: Path) -> dict[TopicPartition, Off
             raise CorruptCheckpointError(path, f"not an entry: {excerpt(line)}")
         name = TopicPartition(fields[0], partition)
         if name in offsets:
-            raise CorruptCheckpointError(path, f"{name} is there twice")
+            raise CorruptCheckpointError(path, f"{name} appears twice")
         offsets[name] = Offset(offset)
     return offsets
 
