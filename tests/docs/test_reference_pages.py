@@ -45,7 +45,7 @@ def test_errors_and_log_lines_are_among_the_messages() -> None:
     content = (DOCS / "reference" / "error-messages.md").read_text(encoding="utf-8")
     for message, kind in [
         ("wakeup() was called", "WakeupError"),
-        ("expected a topic name, a str that is not empty, got …", "ClientError"),
+        ("expected a topic name, a str that is not empty, got &lt;topic>", "ClientError"),
         ("broker … is fenced: its session has expired", "WARNING"),
         ("&lt;path> is not a directory", "FormatError"),
     ]:

@@ -224,7 +224,7 @@ class RequestChannel(asyncio.BufferedProtocol):
             async with self._clock.timeout(self._options.request_timeout_ms):
                 await self._wait_for_room()
         except TimeoutError:
-            self._fail("what was sent is not read in time")
+            self._fail("the request was not read in time")
             raise self._failure from None  # type: ignore[misc]
 
     def hold(self) -> None:

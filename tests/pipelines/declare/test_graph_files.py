@@ -162,7 +162,7 @@ def yaml_with(old: str, new: str) -> str:
         (
             yaml_with("{topic: orders.big, key: user}", "{table: t, format: postgres}"),
             "15:11",
-            "format is parquet, delta or iceberg, not 'postgres'",
+            "format must be parquet, delta or iceberg, not 'postgres'",
         ),
         (
             yaml_with("start: {timestamp: 2026-11-01T00:00:00Z}", "start: earlyest"),
@@ -186,7 +186,7 @@ def yaml_with(old: str, new: str) -> str:
         ),
         ("sources: {a: {http: 'http://x', evry: 5s}}", "1:33", "did you mean every?"),
         ("sources: {a: {http: 'http://x', every: soon}}", "1:14", "is not a duration"),
-        ("name: a\nsteps: 5\n", "2:8", "steps is a mapping"),
+        ("name: a\nsteps: 5\n", "2:8", "steps must be a mapping"),
         ("steps: {a: {sql: SELECT x, y FROM z}}", "1:28", "a comma needs quotes"),
         ("", "1:1", "the file is empty"),
         ("name: a\nname: b\n", "2:1", "appears twice"),
@@ -212,7 +212,7 @@ def test_what_is_wrong_is_reported_with_its_place(
         ("import moldau.pipelines as mp", "import nothing_of_this_name", 1, "No module named"),
         ("return orders.where", "return return", 14, "invalid syntax"),
         ("def big(orders)", "def big(big)", 12, "a cycle: big <- big"),
-        ('start="earliest"', "start='never'", 4, "start is latest"),
+        ('start="earliest"', "start='never'", 4, "start must be latest"),
     ],
 )
 def test_python_that_is_wrong_is_reported_with_its_line(
@@ -352,7 +352,7 @@ def test_an_error_in_a_module_beside_it_is_reported_with_its_own_line(
         mp.load(path)
     assert str(caught.value).startswith(f"{beside}:{place}: ")
     assert said in str(caught.value)
-    assert str(caught.value).endswith(f"; on the way from {path}:2:1")
+    assert str(caught.value).endswith(f"; called from {path}:2:1")
 
 
 TARGET = "{topic: orders.big, key: user}"
@@ -382,7 +382,10 @@ def test_a_target_topic_says_how_it_is_made(tmp_path: Path) -> None:
             yaml_with(TARGET, MADE % "retention.mss: 1"),
             "'retention.mss'; did you mean retention.",
         ),
-        (yaml_with(TARGET, MADE.replace("6", "0") % ""), "partitions is a whole number from 1"),
+        (
+            yaml_with(TARGET, MADE.replace("6", "0") % ""),
+            "partitions must be a whole number from 1",
+        ),
         (
             yaml_with("    topic: orders\n", "    topic: orders\n    partitions: 6\n"),
             "source 'orders' has no 'partitions'; it is for topics that are written, under 'into'",

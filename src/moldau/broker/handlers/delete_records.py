@@ -77,7 +77,7 @@ def _target(ctx: RequestContext, topic: str, requested: DeleteRecordsPartition) 
     if topic in INTERNAL_TOPICS:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"{topic} is an internal topic; clients cannot delete its records",
+            f"clients cannot delete records of {topic}",
         )
     if log.config.compacts and not log.config.deletes:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{topic} is compacted, not deleted")

@@ -240,10 +240,7 @@ class _Appends:
         if not ACKS_ALL <= self.request.acks <= 1:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self.request.acks}")
         if name in INTERNAL_TOPICS:
-            raise KafkaError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"{name} is an internal topic; clients cannot write to it",
-            )
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients cannot write to {name}")
 
     def _append(
         self, name: str, sent: PartitionProduceData, answer: PartitionProduceResponse

@@ -455,7 +455,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         elif self.is_quiet(now_ms, listener.idle_ms):
             self._close()
         elif self._budget.is_hog(self, now_ms):
-            self.cut_off("memory is short, and it holds much of it")
+            self.cut_off("memory is short, and this client holds much of it")
 
     def is_quiet(self, now_ms: float, patience_ms: float) -> bool:
         """Whether it has sent nothing for so long, and waits for nothing."""

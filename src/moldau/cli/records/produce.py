@@ -55,7 +55,13 @@ BatchSize = Annotated[
     str, typer.Option("--batch-size", metavar="BYTES", help="Largest size of a batch.")
 ]
 _Topic = Annotated[
-    str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics, show_default=False)
+    str,
+    typer.Argument(
+        metavar="TOPIC",
+        help="Topic name.",
+        autocompletion=complete_topics,
+        show_default=False,
+    ),
 ]
 _Files = Annotated[
     list[Path] | None,

@@ -91,17 +91,21 @@ def _names(pipeline: Pipeline) -> Iterator[Problem]:
     if not _PIPELINE_NAME.fullmatch(pipeline.name):
         yield Problem(
             pipeline.spot,
-            f"'{pipeline.name}' is not a name: letters, digits, dots and dashes",
+            f"'{pipeline.name}' is not a valid name; use letters, digits, dots and dashes",
         )
     for name, source in pipeline.sources.items():
         if name in pipeline.flows:
             spot = pipeline.flows[name].spot
             yield Problem(spot, f"'{name}' is already the name of a source")
         if not _NAME.fullmatch(name):
-            yield Problem(source.spot, f"'{name}' is not a name: letters, digits and underscores")
+            yield Problem(
+                source.spot, f"'{name}' is not a valid name; use letters, digits and underscores"
+            )
     for name, flow in pipeline.flows.items():
         if not _NAME.fullmatch(name):
-            yield Problem(flow.spot, f"'{name}' is not a name: letters, digits and underscores")
+            yield Problem(
+                flow.spot, f"'{name}' is not a valid name; use letters, digits and underscores"
+            )
     if not any(flow.into is not None for flow in pipeline.flows.values()):
         yield Problem(pipeline.spot, "the pipeline writes nothing: no flow has an 'into'")
 
@@ -111,7 +115,9 @@ def _lookups(pipeline: Pipeline) -> Iterator[Problem]:
         if name in pipeline.flows or name in pipeline.sources:
             yield Problem(lookup.spot, f"'{name}' is already the name of a source or flow")
         if not _NAME.fullmatch(name):
-            yield Problem(lookup.spot, f"'{name}' is not a name: letters, digits and underscores")
+            yield Problem(
+                lookup.spot, f"'{name}' is not a valid name; use letters, digits and underscores"
+            )
         if isinstance(lookup, Postgres) and not lookup.key:
             yield Problem(lookup.spot, f"'{name}' needs a key to be looked up: key='id'")
         if isinstance(lookup, Postgres) and lookup.by is not None:
@@ -330,7 +336,7 @@ def _expectations(pipeline: Pipeline) -> Iterator[Problem]:
             if not _NAME.fullmatch(expected.name):
                 yield Problem(
                     expected.spot,
-                    f"'{expected.name}' is not a name: letters, digits and underscores",
+                    f"'{expected.name}' is not a valid name; use letters, digits and underscores",
                 )
 
 

@@ -82,7 +82,7 @@ def _mistyped(function: Callable[..., Any], given: Mapping[str, object]) -> Pipe
             if len(shown) > _SHOWN_CHARS_MAX:
                 shown = f"{shown[:_SHOWN_CHARS_MAX]}…"
             return pipeline_error(
-                caller(), f"mp.{name}: {word} is {_described(types[word])}, not {shown}"
+                caller(), f"mp.{name}: {word} must be {_described(types[word])}, not {shown}"
             )
     return None
 

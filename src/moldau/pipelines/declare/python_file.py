@@ -64,7 +64,7 @@ def _placed(path: Path, error: Exception) -> PipelineError:
         # The path as the user has written it.
         place = here or spot or Spot(str(path), 1)
         return pipeline_error(Spot(str(path), place.line, place.column), said)
-    return pipeline_error(spot, said if here is None else f"{said}; on the way from {here}")
+    return pipeline_error(spot, said if here is None else f"{said}; called from {here}")
 
 
 def _message_of(error: Exception) -> str:
