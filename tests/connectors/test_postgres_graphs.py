@@ -74,7 +74,7 @@ def test_a_file_declares_tables_and_events(tmp_path: Path) -> None:
         ("tasks: 4", "taks: 4", "did you mean tasks?"),
         ("    by: changed\n", "", "needs the column by which"),
         ("dead_letter: orders.dlq", "on_error: dead_letter", "there is no dead_letter topic"),
-        ("dead_letter: orders.dlq", "on_error: pass", "on_error is dead_letter, drop or fail"),
+        ("dead_letter: orders.dlq", "on_error: pass", "on_error must be dead_letter, drop or fail"),
         ("key: id, create", "create", "mode upsert needs a key"),
         ("[op, key]", "[opp]", "a record has no 'opp'"),
         ("format: debezium", "format: json", "a record has no 'op'"),

@@ -105,7 +105,7 @@ async def test_an_unexpected_response_ends_the_connection() -> None:
 
     async with strange_server(serve) as address:
         channel = await RequestChannel.open(address, Clock())
-        with pytest.raises(ChannelError, match="no request of ours"):
+        with pytest.raises(ChannelError, match="unknown correlation id"):
             await ask(channel)
         assert channel.is_closed
 

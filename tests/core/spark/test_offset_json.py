@@ -51,7 +51,7 @@ def test_an_assignment_is_read() -> None:
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"a": []}', '{"a": [-1]}', '{"a": "0"}', "[1]"])
 def test_a_wrong_assignment_is_refused(text: str) -> None:
-    with pytest.raises(OptionError, match="assign is JSON"):
+    with pytest.raises(OptionError, match="assign must be JSON"):
         parse_assignment(text)
 
 

@@ -91,5 +91,5 @@ def test_the_line_says_what_it_takes(given: dict[str, Any], said: str) -> None:
 
 def test_options_of_a_format_are_checked_one_by_one() -> None:
     mp.json(timestampFormat="yyyy/MM/dd")
-    with pytest.raises(mp.PipelineError, match=r"mp\.json: timestampFormat is str, not 5"):
+    with pytest.raises(mp.PipelineError, match=r"mp\.json: timestampFormat must be str, not 5"):
         mp.json(timestampFormat=5)  # type: ignore[arg-type]

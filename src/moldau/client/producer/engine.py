@@ -413,9 +413,7 @@ class ProducerEngine:
         """Fails everything that has no outcome yet. Flush first."""
         self.appender.is_closed = self._is_closed = True
         await self.tasks.close()
-        error = KafkaError(
-            ErrorCode.NETWORK_EXCEPTION, "the producer was closed before the record was sent"
-        )
+        error = KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed")
         self.drop_unsent(error)
         for line in list(self.sending.active):
             for outgoing in list(line.in_flight):
