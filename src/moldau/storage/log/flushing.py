@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-ROUND_LOGS_MAX = 128
-"""Takes about 20 ms. An append waits for the running round and for its own."""
+ROUND_LOGS_MAX = 32
+"""A few milliseconds. An append waits for the running round and for its own. Beside a client that
+writes to 1,000 partitions, others wait a third as long as with 128, for the same processor time.
+"""
 
 
 class FlushTicket:
