@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
+from moldau.broker.coordinators.member_memory import MemberMemory
 from moldau.broker.coordinators.runtime import ShardHosts, ShardKind
 from moldau.broker.coordinators.shard_host import HostOptions, HostServices, ShardHost
 from moldau.config.values import MINUTE_MS
@@ -79,6 +80,7 @@ class GroupCoordinator:
         )
         services = HostServices(clock, replicas.deadlines, replicas.cold_reads, self._options)
         self._hosts = ShardHosts(kind, replicas, feed, services)
+        self._member_memory = MemberMemory(clock, self._member_bytes)
         self._config: BrokerConfig | None = None
         self._group_settings = GroupSettings()
 
@@ -132,6 +134,13 @@ class GroupCoordinator:
         # A protocol that is named twice: the first one counts, as in Kafka.
         protocols = {p.name: p.metadata for p in reversed(request.protocols)}
         ordered = dict.fromkeys(p.name for p in request.protocols)
+        of_member = tuple((name, protocols[name]) for name in ordered)
+        group = host.shard.registry.classic(request.group_id)
+        known = None if group is None else group.members.get(request.member_id)
+        known_bytes = 0 if known is None else known.weight
+        if not self._member_memory.admits(caller, of_member, known_bytes):
+            # Clients try again, also at another coordinator.
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
         # Quoted: the annotations of an inner function are evaluated in every call.
         def event(ticket: "Ticket[JoinGroupResponse]", turn: GroupTurn) -> None:
@@ -145,12 +154,17 @@ class GroupCoordinator:
                 session_timeout_ms=request.session_timeout_ms,
                 rebalance_timeout_ms=request.rebalance_timeout_ms,
                 protocol_type=request.protocol_type,
-                protocols=tuple((name, protocols[name]) for name in ordered),
+                protocols=of_member,
                 fresh_id=str(uuid.uuid4()),
             )
             host.shard.classic.join(join, turn)
 
         return await host.ask(event, depends=False)
+
+    def _member_bytes(self) -> int:
+        return sum(
+            group.weight for host in self._hosts for group in host.shard.registry.classic_groups()
+        )
 
     async def sync(self, request: SyncGroupRequest, caller: Caller) -> SyncGroupResponse:
         host = self._hosts.of_key(request.group_id)

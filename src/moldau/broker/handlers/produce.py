@@ -353,15 +353,16 @@ class _Appends:
         verification: Verification | None = None,
     ) -> None:
         acks, log = self.request.acks, partition.log
-        appended_before = log.appended_bytes
+        appended_before, is_first = log.appended_bytes, not log.awaits_flush
         result = partition.append(
             records if verification is None else VerifiedBatch(records, verification),
             required_acks=acks,
             output_bytes_max=LIGHT_OUTPUT_BYTES_MAX,
         )
         if log.awaits_flush:
-            backlog = self.ctx.broker.replicas.flush_rounds.backlog
-            backlog.add(self.ctx.peer, log.appended_bytes - appended_before)
+            count = log.appended_bytes - appended_before
+            rounds = self.ctx.broker.replicas.flush_rounds
+            rounds.appended(self.ctx.peer, log, count, is_first=is_first)
         answer.base_offset = result.first_offset
         answer.log_append_time_ms = result.append_time_ms
         answer.log_start_offset = result.log_start_offset

@@ -54,6 +54,8 @@ class Peer:
     """The latest request waits for earlier responses."""
     unflushed_bytes: int = 0
     """Bytes appended since the running flush round began (`FlushBacklog`)."""
+    flush_place: int = 0
+    """The place of its last log in the queue for flush rounds (`GroupFlusher`)."""
     disk_wait_ms: float = 0.0
     """Time spent waiting for flush rounds to begin since the listener's last sweep."""
 

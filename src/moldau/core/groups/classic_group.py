@@ -44,6 +44,8 @@ class ClassicGroup:
         self.has_new_member = False
         """A member joined since the initial delay started, so the delay is extended."""
         self.initial_remaining_ms = 0
+        self.weight = 0
+        """The memory of all members, about."""
         self._joined_count = 0
         self._supporters: Counter[str] = Counter()
 
@@ -121,6 +123,7 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
+        self.weight += member.weight
         self._supporters.update(name for name, _ in member.protocols)
         self._joined_count += member.join_ticket is not None
         self.pending_members.discard(member.member_id)
@@ -132,6 +135,7 @@ class ClassicGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return None
+        self.weight -= member.weight
         self._supporters.subtract(name for name, _ in member.protocols)
         self._joined_count -= member.join_ticket is not None
         if member.instance_id is not None:
@@ -146,6 +150,7 @@ class ClassicGroup:
         assert old.instance_id == new.instance_id is not None, (old, new)
         assert old.join_ticket is None, old
         assert old.sync_ticket is None, old
+        self.weight += new.weight - old.weight
         self._supporters.subtract(name for name, _ in old.protocols)
         self._supporters.update(name for name, _ in new.protocols)
         self._joined_count += new.join_ticket is not None
@@ -162,7 +167,9 @@ class ClassicGroup:
     def renew(self, member: Member, protocols: Protocols, ticket: JoinTicket) -> JoinTicket | None:
         """The member joins again, maybe with other protocols. Returns the replaced ticket."""
         self._supporters.subtract(name for name, _ in member.protocols)
+        self.weight -= member.weight
         member.protocols = protocols
+        self.weight += member.weight
         self._supporters.update(name for name, _ in protocols)
         return self.park_join(member, ticket)
 

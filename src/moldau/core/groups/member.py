@@ -15,6 +15,16 @@ Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 NO_MEMBER_ID = ""
 NO_ASSIGNMENT = b""
 
+_MEMBER_BYTES = 1024
+"""A member without its protocols."""
+_PROTOCOL_BYTES = 100
+
+
+def weight_of(protocols: Protocols) -> int:
+    """The memory of a member with these protocols, about."""
+    sizes = sum(len(name) + len(metadata) for name, metadata in protocols)
+    return _MEMBER_BYTES + _PROTOCOL_BYTES * len(protocols) + sizes
+
 
 @frozen(kw_only=True)
 class Caller:
@@ -43,6 +53,10 @@ class Member:
     sync_ticket: Ticket[SyncGroupResponse] | None = None
     is_new: bool = False
     """Its first JoinGroup is not answered yet, so it cannot send heartbeats."""
+
+    @property
+    def weight(self) -> int:
+        return weight_of(self.protocols)
 
     @property
     def is_static(self) -> bool:

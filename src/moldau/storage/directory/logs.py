@@ -22,7 +22,7 @@ from moldau.storage.directory.partition_metadata import (
     read_topic_id,
     write_topic_id_unsynced,
 )
-from moldau.storage.disk.disk_steps import Steps, run_here
+from moldau.storage.disk.disk_steps import Steps, others_first, run_here
 from moldau.storage.disk.failures import (
     CorruptCheckpointError,
     DamagedFileError,
@@ -194,7 +194,9 @@ class Logs:
     def making(
         self, wanted: Mapping[TopicPartition, Uuid], now_ms: int, do_all: DoAll = map
     ) -> Steps[dict[TopicPartition, KafkaError]]:
-        """Creates these logs and settles. Returns the errors of those that failed."""
+        """Creates these logs, one at a step, and settles. Returns the errors of those that failed.
+        To make a file does not sync anything, but may wait for the syncs of others.
+        """
         refused: dict[TopicPartition, KafkaError] = {}
         try:
             yield from self.checkpoints.forgetting(wanted)
@@ -206,6 +208,7 @@ class Logs:
                     self.create(partition, topic_id, now_ms)
             except KafkaError as error:
                 refused[partition] = error
+            yield others_first
         yield from self.settling(do_all)
         return refused
 
