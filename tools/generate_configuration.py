@@ -24,7 +24,7 @@ CLIENT_PAGE = PAGE.with_name("client-configuration.md")
 
 CLIENT_THEMES = {
     "ConnectionSettings": "Connections",
-    "PatienceSettings": "Waiting and retrying",
+    "RetrySettings": "Waiting and retrying",
     "MetricsSettings": "Metrics",
     "ClientTlsSettings": "TLS",
     "ClientSaslSettings": "SASL",

@@ -57,11 +57,9 @@ RIDDLES_MAX: dict[str, int] = {
     "tests/broker": 6,
     "tests/cli": 4,
     "tests/connectors": 1,
-    "tests/core": 19,
     "tests/data": 12,
     "tests/interop": 10,
     "tests/pipelines": 2,
-    "tests/storage": 1,
     "tests/support": 2,
     "tests/system": 1,
 }

@@ -127,7 +127,7 @@ def test_kinds_that_only_one_side_has() -> None:
 def test_an_upsert_takes_the_last_of_each_key_and_deletes() -> None:
     columns = (WrittenColumn("id", "int", "integer"), WrittenColumn("n", "int", "integer"))
     merge = Merge(
-        table="t", stage="s", columns=columns, mode=Mode.UPSERT, key=("id",), deleted_place=2
+        table="t", stage="s", columns=columns, mode=Mode.UPSERT, key=("id",), deleted_index=2
     )
     ((statement, takes_attempts),) = merge.statements()
     assert takes_attempts

@@ -218,7 +218,7 @@ class Conversation(Scenario):
             request.member_id = leaving[0].member_id
         else:
             request.members = leaving
-        self._asked(client, "leaves", self.wire.send(client.name, request, version))
+        self._sent(client, "leaves", self.wire.send(client.name, request, version))
 
     def _fetch(self, client: Client, words: list[str]) -> None:
         options = dict(w.split("=", 1) for w in words if "=" in w)
@@ -239,7 +239,7 @@ class Conversation(Scenario):
                 for name, index in places
             ]
             request.topics = old or None
-        self._asked(client, "fetches", self.wire.send(client.name, request, version))
+        self._sent(client, "fetches", self.wire.send(client.name, request, version))
 
     def _drop_offsets(self, client: Client, words: list[str]) -> None:
         request = OffsetDeleteRequest(
@@ -251,7 +251,7 @@ class Conversation(Scenario):
                 for name, index in (w.rsplit("-", 1) for w in words)
             ],
         )
-        self._asked(client, "drops", self.wire.send(client.name, request))
+        self._sent(client, "drops", self.wire.send(client.name, request))
 
     def _list(self, client: Client, words: list[str]) -> None:
         options = dict(w.split("=", 1) for w in words)
@@ -259,17 +259,17 @@ class Conversation(Scenario):
             states_filter=options["states"].split(",") if "states" in options else [],
             types_filter=options["types"].split(",") if "types" in options else [],
         )
-        self._asked(client, "lists", self.wire.send(client.name, request))
+        self._sent(client, "lists", self.wire.send(client.name, request))
 
     def _describe(self, client: Client, words: list[str]) -> None:
         version = next((int(w[2:]) for w in words if w.startswith("v=")), 6)
         groups = [self._named(w) for w in words if not w.startswith("v=")]
         request = DescribeGroupsRequest(groups=groups)
-        self._asked(client, "describes", self.wire.send(client.name, request, version))
+        self._sent(client, "describes", self.wire.send(client.name, request, version))
 
     def _delete(self, client: Client, words: list[str]) -> None:
         request = DeleteGroupsRequest(groups_names=[self._named(w) for w in words])
-        self._asked(client, "deletes", self.wire.send(client.name, request))
+        self._sent(client, "deletes", self.wire.send(client.name, request))
 
     def _find(self, client: Client, words: list[str]) -> None:
         version = next((int(w[2:]) for w in words if w.startswith("v=")), 6)
@@ -279,7 +279,7 @@ class Conversation(Scenario):
             request.key = client.group_id
         else:
             request.coordinator_keys = [client.group_id]
-        self._asked(client, "finds", self.wire.send(client.name, request, version))
+        self._sent(client, "finds", self.wire.send(client.name, request, version))
 
     # Text form of responses
 

@@ -12,7 +12,7 @@ from moldau.config.schema import (
     SettingGroup,
     from_properties,
     invalid_value,
-    narrowed,
+    overriding,
     refused,
     setting,
 )
@@ -36,7 +36,7 @@ def _offset_reset(name: str, text: str) -> str | None:
 
 
 def _as_broker(name: str, doc: str, check: Check | None = None) -> Any:
-    return narrowed(_OF_BROKER[f"group.{name}"], name, doc, check=check)
+    return overriding(_OF_BROKER[f"group.{name}"], name, doc, check=check)
 
 
 class GroupConfig(SettingGroup):
@@ -65,7 +65,7 @@ class GroupConfig(SettingGroup):
     )
     share_delivery_count_limit: int = _as_broker(
         "share.delivery.count.limit",
-        "How often a record is delivered to the share group before it is archived.",
+        "How many times a record is delivered to the share group before it is archived.",
         at_least(2),
     )
     share_heartbeat_interval_ms: int = _as_broker(

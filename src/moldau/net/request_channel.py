@@ -63,7 +63,7 @@ class ChannelOptions:
 
 
 class _Call:
-    """Called with a response at once, where a future would wait for the loop's next turn."""
+    """Calls back with the response at once; a future would wait for the loop's next turn."""
 
     __slots__ = ("_loop", "_then")
 
@@ -111,7 +111,7 @@ class RequestChannel(asyncio.BufferedProtocol):
         self._watchdog: Timer | None = None
         self._is_held = False
         self.used_ms = clock.mono_ms()
-        """When it last sent or received something."""
+        """The time at which it last sent or received bytes."""
 
     @classmethod
     async def open(
@@ -213,8 +213,8 @@ class RequestChannel(asyncio.BufferedProtocol):
         self._watch(deadline_ms)
 
     async def send_unanswered(self, request: Message, version: int) -> None:
-        """For the one request without a response: Produce with acks=0. Waits until it is written:
-        nothing else shows that the other side keeps up.
+        """For the one request without a response: Produce with acks=0. Waits until it is written,
+        because no response shows that the node keeps up.
         """
         await self._wait_for_room()
         assert self._transport is not None
@@ -240,7 +240,7 @@ class RequestChannel(asyncio.BufferedProtocol):
         self._fail(problem)
 
     async def close(self) -> None:
-        self._fail("the connection was closed here")
+        self._fail("the client closed the connection")
         await self._lost.wait()
 
     async def _wait_for_room(self, *, is_urgent: bool = False) -> None:
@@ -342,8 +342,8 @@ class RequestChannel(asyncio.BufferedProtocol):
         is_first = not self._received_bytes
         self._received_bytes += nbytes
         self.used_ms = self._clock.mono_ms()
-        if is_first and (stranger := _stranger(bytes(self._scratch[:nbytes]))):
-            self._fail(stranger)
+        if is_first and (protocol := _foreign_protocol(bytes(self._scratch[:nbytes]))):
+            self._fail(protocol)
         if self._failure is not None:
             return
         try:
@@ -373,7 +373,7 @@ class RequestChannel(asyncio.BufferedProtocol):
             self._fail("the connection was lost")
         else:
             self._fail(
-                "closed the connection without a response; it is not a Kafka listener, or one that "
+                "closed the connection without a response; it is not a Kafka listener, or it "
                 "requires TLS or SASL"
             )
         self._lost.set()
@@ -383,12 +383,11 @@ async def _resolved(loop: asyncio.AbstractEventLoop, address: Address) -> list[t
     try:
         return await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
     except RuntimeError:
-        # The interpreter is shutting down and starts no more threads; the last messages may block
-        # here.
+        # The interpreter is shutting down and starts no more threads; the last lookups may block.
         return socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
 
 
-def _stranger(first: bytes) -> str | None:
+def _foreign_protocol(first: bytes) -> str | None:
     """Names the protocol of a server that is not Kafka, if it is recognized."""
     if first.startswith(_TLS_ALERT):
         return "this port speaks TLS; plain connections are refused there"
@@ -398,7 +397,7 @@ def _stranger(first: bytes) -> str | None:
 
 
 def _answered_version(frame: memoryview, waiting: _Waiting) -> int:
-    """A node that does not know our version of ApiVersions answers in version 0 (KIP-511)."""
+    """A node that does not know our version of ApiVersions responds in version 0 (KIP-511)."""
     if waiting.message_class.API_KEY == ApiKey.API_VERSIONS:
         start = 4 + response_header_version(waiting.message_class, waiting.version)
         if int.from_bytes(frame[start : start + 2], "big") == ErrorCode.UNSUPPORTED_VERSION:

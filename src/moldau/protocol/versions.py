@@ -1,6 +1,6 @@
-"""Versions of requests and features from which they mean something else, where more than one module
-goes by them: brokers and clients, or a handler and what it asks. A version that a single module
-knows about stays in that module.
+"""Versions of requests and features that change their meaning, if more than one module depends on
+them: a broker and a client, or a handler and a coordinator. A version that only one module needs is
+defined in that module.
 """
 
 from moldau.protocol.api_keys import ApiKey
@@ -29,7 +29,7 @@ LIST_OFFSETS_SPECIAL: dict[int, int] = {
     ListOffsetsTimestamp.LATEST_TIERED: 9,
     ListOffsetsTimestamp.EARLIEST_PENDING_UPLOAD: 11,
 }
-"""The version of ListOffsets that brought each special timestamp."""
+"""The first version of ListOffsets with each special timestamp."""
 
 _PRODUCER_FENCED: dict[int, int] = {
     ApiKey.INIT_PRODUCER_ID: 4,

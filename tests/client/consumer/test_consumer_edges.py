@@ -13,7 +13,7 @@ from client.consumed import consumer_of, fresh_name, fresh_topic, poll_until, pr
 from moldau import Admin, Consumer
 from moldau.client.admin.groups import Group
 from moldau.core.consumer.assignors import RangeAssignor
-from moldau.core.consumer.membership import RejoinWanted
+from moldau.core.consumer.membership import RejoinNeeded
 from moldau.core.consumer.positions import OffsetAndMetadata
 from moldau.errors import ClientError, ConfigError, KafkaError
 from moldau.testing import ThreadBroker, broker
@@ -219,7 +219,7 @@ def test_a_topic_without_metadata_during_an_assignment_is_assigned_soon_after(
         consumer.subscribe(topic)
         assert values(read(consumer, 1)) == [b"a"]
         assignor.is_unlucky = True
-        consumer._do(consumer._engine.group.step, RejoinWanted("a test wants it"))  # type: ignore[union-attr]
+        consumer._do(consumer._engine.group.step, RejoinNeeded("a test wants it"))  # type: ignore[union-attr]
         poll_until(lambda: not assignor.is_unlucky, consumer)
         produce(node.bootstrap, topic, [b"b"], 0)
         assert values(read(consumer, 1)) == [b"b"]

@@ -49,7 +49,7 @@ class Bench:
     now_ms: int = START_MS
     log: list[StoredPair | Marker] = field(default_factory=list)
     producers: dict[int, int] = field(default_factory=dict)
-    """By offset, of records that are in a transaction."""
+    """The producers of records in a transaction, by offset."""
     refuses: ErrorCode | None = None
     holds_commits: bool = False
     answers: list[tuple[AnyTicket, object]] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Bench:
     # The shell
 
     def load(self) -> None:
-        """A new shard with what the log says."""
+        """Loads a new shard from the log."""
         self.shard = GroupShard(lambda: self.settings)
         self.timers = {}
         self.waiting = []
@@ -146,7 +146,7 @@ class Bench:
             self.perform(turn)
 
     def advance(self, ms: int) -> None:
-        """Timers fire in their order, each at its time."""
+        """Advances the time. Timers fire in order, each at its own time."""
         until_ms = self.now_ms + ms
         while self.timers:
             key = min(self.timers, key=lambda k: (self.timers[k], k))
@@ -227,7 +227,7 @@ class Bench:
         self.perform(turn)
 
     def write(self, records: list[CoordinatorRecord]) -> None:
-        """As a decision without an answer."""
+        """Writes records like a decision without a response."""
         turn = self.turn()
         turn.append(Append(records=records, replays=True))
         self.perform(turn)

@@ -1,4 +1,4 @@
-"""Elections and the high watermark, as scenarios: events, and below the line what must follow."""
+"""Elections and the high watermark, as scenarios: events, and below the line their effects."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,7 +126,7 @@ def shown(effect: Effect) -> str:
         case Commit(high_watermark):
             return f"commit {high_watermark}"
         case LeaderChanged(epoch, leader_id):
-            return f"leader {'nobody' if leader_id == NO_LEADER else leader_id} epoch={epoch}"
+            return f"leader {'none' if leader_id == NO_LEADER else leader_id} epoch={epoch}"
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
@@ -198,7 +198,7 @@ def test_a_raised_version_records_the_directory_of_a_static_voter() -> None:
     (_, version), (_, voters) = machine.version_records(1)
     assert version == encode_kraft_version(1)
     assert VoterSet.decode(voters) == VoterSet.of([voter(1, port=2, directory_id=DIRECTORY)])
-    # Nothing holds before it is in the log.
+    # Nothing changes before it is in the log.
     assert (machine.kraft_version, machine.voters) == (0, VoterSet.of([voter(1)]))
     assert machine.step(VersionRaised(1, Offset(5)), 0) == []
     assert (machine.kraft_version, machine.voters_written_offset) == (1, 5)

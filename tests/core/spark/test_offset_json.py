@@ -22,7 +22,7 @@ def test_offsets_of_several_topics_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "at character 2"),
         ("[]", "it is []"),
@@ -33,10 +33,10 @@ def test_offsets_of_several_topics_are_read() -> None:
         ('{"a": {"0": true}}', "a-0 has true"),
     ],
 )
-def test_wrong_json_is_one_line_that_names_the_option(text: str, said: str) -> None:
+def test_wrong_json_is_one_line_that_names_the_option(text: str, message: str) -> None:
     with pytest.raises(OptionError, match="startingOffsets") as caught:
         parse_numbers(text, "startingOffsets")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

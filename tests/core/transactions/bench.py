@@ -46,7 +46,7 @@ Outcome = ErrorCode | ProducerIdAndEpoch | None
 @dataclass
 class Bench:
     version: int = 2
-    """Of the cluster, and of those clients that know it."""
+    """The transaction version of the cluster, and of clients that support it."""
     settings: TransactionSettings = field(default_factory=TransactionSettings)
     now_ms: int = START_MS
     log: list[StoredPair] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Bench:
     needed: list[MarkersNeeded] = field(default_factory=list)
     """All markers that were ever requested."""
     completed: list[str] = field(default_factory=list)
-    """Whose transactions were completed, in order."""
+    """The ids whose transactions were completed, in order."""
     has_ids: bool = True
 
     def __post_init__(self) -> None:
@@ -78,14 +78,14 @@ class Bench:
     # The shell
 
     def load(self) -> None:
-        """A new shard with what the log says."""
+        """Loads a new shard from the log."""
         self.shard = TransactionShard(self._settings)
         self.timers, self.waiting = {}, []
         replay_log(self.shard, self.log)
         self._in_turn(self.shard.loaded)
 
     def write(self, transaction: Transaction) -> None:
-        """As another coordinator would have left it."""
+        """Writes a state as if by a former coordinator."""
         self.log.append(encode_record(transaction_record(transaction, self.version)))
 
     def _in_turn(self, event: Callable[[TransactionTurn], None]) -> None:
@@ -140,7 +140,7 @@ class Bench:
             self._in_turn(lambda turn: self.shard.failed(sequel, code, turn))
 
     def advance(self, ms: int) -> None:
-        """Timers fire in their order, each at its time."""
+        """Advances the time. Timers fire in order, each at its own time."""
         until_ms = self.now_ms + ms
         while self.timers:
             key = min(self.timers, key=lambda k: (self.timers[k], k))

@@ -1,4 +1,4 @@
-"""RELIABILITY, bad input, rows 79 to 98: each refused with the code that a Kafka client expects."""
+"""Bad batches: each is refused with the code that a Kafka client expects."""
 
 import struct
 from collections.abc import Callable
@@ -136,7 +136,7 @@ RECORD = bytes([12, 0, 0, 0, 1, 1, 0])  # length 6, no key, no value, no headers
         pytest.param(bytes([10, *RECORD[1:]]), id="length too small"),
         pytest.param(b"\x01" + RECORD[1:], id="negative length"),
         pytest.param(bytes([0]) + bytes(6), id="empty record"),
-        pytest.param(RECORD + b"\0", id="bytes behind the last record"),
+        pytest.param(RECORD + b"\0", id="bytes after the last record"),
         pytest.param(bytes([12, 0, 0, 0, 8, 1, 0]), id="key beyond the record"),
         pytest.param(bytes([12, 0, 0, 0, 1, 8, 0]), id="value beyond the record"),
         pytest.param(bytes([12, 0, 0, 0, 1, 1, 1]), id="negative header count"),

@@ -49,7 +49,7 @@ def start(path: Path, filesystem: FileSystem | None = None) -> Logs:
 
 
 def kill(logs: Logs) -> None:
-    """As SIGKILL: written bytes stay, and nothing more is written."""
+    """Like SIGKILL: written bytes stay, and nothing more is written."""
     for log in logs.by_partition.values():
         log.abandon()
     logs.directory.close()

@@ -30,7 +30,7 @@ from moldau.net.frame_reader import READ_BYTES_MAX, FrameReader
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.errors import MalformedRequestError
 from moldau.protocol.wire.codec import MessageTooLargeError
-from moldau.protocol.wire.frame import AnswerTooLongError
+from moldau.protocol.wire.frame import ResponseTooLongError
 from moldau.protocol.wire.schema import Message
 from moldau.unexpected import log_unexpected
 
@@ -341,7 +341,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
             bytes_max = self._budget.answer_bytes_at_once
             try:
                 chunks = answer_chunks(begun, answer, bytes_max, budget=AT_ONCE)
-            except (MessageTooLargeError, AnswerTooLongError):
+            except (MessageTooLargeError, ResponseTooLongError):
                 return False
         now_ms = self.last_active_ms = self._clock.mono_ms()
         metrics = self._listener.metrics
@@ -361,11 +361,11 @@ class Connection(asyncio.BufferedProtocol, Holder):
         self._wait(exchange, write_large(exchange, *self._writing))
 
     @property
-    def _writing(self) -> "tuple[LargeMessages, Holder, Callable[[AnswerTooLongError], None]]":
+    def _writing(self) -> "tuple[LargeMessages, Holder, Callable[[ResponseTooLongError], None]]":
         """The arguments for writing large responses."""
         return self._dispatcher.large, self, self._too_long
 
-    def _too_long(self, error: AnswerTooLongError) -> None:
+    def _too_long(self, error: ResponseTooLongError) -> None:
         self._listener.held_back(self, "answer", str(error))
 
     def _flush(self) -> None:

@@ -318,7 +318,7 @@ class ClientArguments(TypedDict, total=False):
     """
 
     security_providers: str | None
-    """`security.providers`: Classes that bring security algorithms. It has no effect in this
+    """`security.providers`: Classes that provide security algorithms. It has no effect in this
     client.
     """
 

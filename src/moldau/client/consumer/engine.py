@@ -274,7 +274,7 @@ class Engine:
                 if at is not None:
                     state.seek(at.offset, at.leader_epoch)
                 elif self._options.reset.kind is not ResetKind.NONE:
-                    state.want_reset(self._options.reset)
+                    state.request_reset(self._options.reset)
                 else:
                     self.fetching.fail(
                         NoOffsetError(
@@ -447,7 +447,7 @@ class Engine:
     def reset(self, partitions: Iterable[TopicPartition], policy: ResetPolicy) -> None:
         self.start()
         for state in [self.state_of(partition) for partition in partitions]:
-            state.want_reset(policy)
+            state.request_reset(policy)
         self.fetching.fetch_more()
 
     def pause(self, partitions: Collection[TopicPartition], *, is_paused: bool) -> None:

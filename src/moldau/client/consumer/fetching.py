@@ -210,8 +210,8 @@ class Fetching:
         if leader is None or not known.is_fresh(topic):
             self._watch.refresh_soon()
             return None
-        state.led_by(leader[1], known.topics[topic].topic_id)
-        return state.read_from(BrokerId(leader[0]), now_ms)
+        state.leader_changed(leader[1], known.topics[topic].topic_id)
+        return state.replica_to_read(BrokerId(leader[0]), now_ms)
 
     def _row(self, state: PartitionState) -> FetchRow:
         return FetchRow(

@@ -22,7 +22,7 @@ from moldau.client.producer.requests import (
 )
 from moldau.client.producer.sticky_chooser import StickyChooser
 from moldau.client.producer.topics import ProducerTopics
-from moldau.core.producer.batching import Appender, Batch, Outcome, Patience, TopicBuffers
+from moldau.core.producer.batching import Appender, Batch, DeliveryWaiter, Outcome, TopicBuffers
 from moldau.core.producer.outcomes import Failed, Written, is_done
 from moldau.core.producer.partition_queue import Outgoing
 from moldau.core.producer.sending import Sending, Verdict
@@ -54,7 +54,7 @@ class ProducerEngine:
     """Made and used in its event loop. Any thread may use `appender`."""
 
     def __init__(
-        self, cluster: Cluster, options: EngineOptions, patience: Patience, *, is_shared: bool
+        self, cluster: Cluster, options: EngineOptions, waiter: DeliveryWaiter, *, is_shared: bool
     ) -> None:
         """`is_shared`: other threads append records."""
         self.cluster = cluster
@@ -80,9 +80,9 @@ class ProducerEngine:
         wake = self._wake_from_elsewhere if is_shared else self._wake_from_here
         chooser = StickyChooser(self.topics, self.sending, options, self._clock, self._rng)
         self._choose = chooser.choose
-        hooks = (self._clock.wall_ms, wake, self._choose, patience, self._lock)
+        hooks = (self._clock.wall_ms, wake, self._choose, waiter, self._lock)
         self.appender = Appender(limits, hooks)
-        self._patience = patience
+        self._waiter = waiter
         self._connections: dict[int, NodeConnection] = {}
         self._in_flight: dict[int, int] = {}
         self._busy: set[str] = set()
@@ -150,9 +150,9 @@ class ProducerEngine:
             await self.wait_for_room(deadline_ms)
         if self.appender.is_closed:
             raise ClosedError("this producer is closed")
-        batch.patience = self._patience
+        batch.waiter = self._waiter
         self.appender.room -= batch.held_bytes
-        self.sending.file([batch], self._clock.mono_ms())
+        self.sending.enqueue([batch], self._clock.mono_ms())
         self._sweep_later()
         self.send_ready()
 
@@ -194,7 +194,7 @@ class ProducerEngine:
     def _file_begun(self, now_ms: float) -> None:
         begun = self.appender.take_begun()
         if begun:
-            self.sending.file(begun, now_ms)
+            self.sending.enqueue(begun, now_ms)
             self._sweep_later()
 
     def _has_room(self, node: int) -> bool:
@@ -285,7 +285,7 @@ class ProducerEngine:
                 self._split(outgoing)
             case Verdict.FAILED | Verdict.TOO_LATE:
                 self._fail(outgoing, answer.error, answer.record_errors)
-            case Verdict.AGAIN:
+            case Verdict.RETRY:
                 self.counts.retries += 1
                 self.retrying = answer.error
             case Verdict.IGNORED:
@@ -388,7 +388,7 @@ class ProducerEngine:
         batches = [
             outgoing.batch
             for line in self.sending.active
-            for outgoing in [*line.in_flight, *line.again, *line.waiting]
+            for outgoing in [*line.in_flight, *line.to_retry, *line.waiting]
         ]
         self._hurries += 1
         self.sending.is_hurried = True

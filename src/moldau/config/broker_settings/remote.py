@@ -231,7 +231,7 @@ class RemoteSettings(SettingGroup):
         "remote.log.storage.manager.class.name",
         STRING,
         None,
-        "The class that puts segments into remote storage.",
+        "The class that stores segments in remote storage.",
         check=NOT_EMPTY,
     )
     remote_log_storage_manager_class_path: str | None = setting(

@@ -97,7 +97,7 @@ class ConnectionSettings(SettingGroup):
     )
 
 
-class PatienceSettings(SettingGroup):
+class RetrySettings(SettingGroup):
     request_timeout_ms: int = setting(
         "request.timeout.ms",
         INT,
@@ -204,6 +204,6 @@ class MetricsSettings(SettingGroup):
 
 
 class ClientConfig(
-    ConnectionSettings, PatienceSettings, MetricsSettings, ClientTlsSettings, ClientSaslSettings
+    ConnectionSettings, RetrySettings, MetricsSettings, ClientTlsSettings, ClientSaslSettings
 ):
     """The settings of all kinds of clients."""

@@ -178,7 +178,7 @@ class GroupMemberSettings(ClientConfig):
         "partition.assignment.strategy",
         LIST,
         ("range", "cooperative-sticky"),
-        "Assignors that this member supports, best first: names, Kafka's classes, or own ones.",
+        "Assignors that this member supports, best first: names, Kafka's classes, or your own.",
         has_effect=True,
     )
     session_timeout_ms: int = setting(

@@ -20,16 +20,22 @@ from moldau.core.connectors.postgres_sql import (
     MARKERS,
     Merge,
     WrittenColumn,
-    beside,
     create_markers,
     create_stage,
     create_table,
     quoted_table,
+    sibling_table,
     stage_prefix,
 )
 from moldau.core.pipelines.graph import Mode, Postgres
 from moldau.core.spark.errors import suggestion
-from moldau.core.spark.exactly_once import BatchMarker, BatchVerdict, digest_of, judge, write_marker
+from moldau.core.spark.exactly_once import (
+    BatchMarker,
+    BatchVerdict,
+    digest_of,
+    verdict_on,
+    write_marker,
+)
 from moldau.core.spark.options import QUERY_ID_PROPERTY
 from moldau.spark.runtime.exact_times import EXACT_TIMES
 from moldau.spark.runtime.recognised_errors import is_raised
@@ -87,7 +93,7 @@ class PostgresTarget:
                 rows.write.format("noop").mode("overwrite").save()
                 return
             names = [name for name in rows.columns if name != DELETED]
-            stage = beside(self._table.name, stage_prefix(self._name) + secrets.token_hex(8))
+            stage = sibling_table(self._table.name, stage_prefix(self._name) + secrets.token_hex(8))
             has_deleted = DELETED in rows.columns
             connection.execute(create_stage(stage, len(names) + has_deleted), ())
         copied = _texts(rows, names).mapInArrow(StageCopy(self._table.url, stage), _REPORT)
@@ -98,7 +104,7 @@ class PostgresTarget:
             columns=tuple(columns),
             mode=self._mode,
             key=self._table.key,
-            deleted_place=len(names) if has_deleted else None,
+            deleted_index=len(names) if has_deleted else None,
         )
         self._merge(merge, attempts, marker)
 
@@ -151,11 +157,11 @@ class PostgresTarget:
             [self._name],
         ).fetchone()
         known = [] if row is None else [write_marker(BatchMarker(*row))]
-        return judge(known, marker, self._name)
+        return verdict_on(known, marker, self._name)
 
     @property
     def _markers(self) -> str:
-        return quoted_table(beside(self._table.name, MARKERS))
+        return quoted_table(sibling_table(self._table.name, MARKERS))
 
     def _merge(self, merge: Merge, attempts: list[int], marker: BatchMarker | None) -> None:
         with connected(self._table.url, self._title) as connection, connection.transaction():

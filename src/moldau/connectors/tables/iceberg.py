@@ -14,7 +14,13 @@ from moldau.connectors.tables.hadoop_files import (
     write_aside,
 )
 from moldau.core.pipelines.graph import Table
-from moldau.core.spark.exactly_once import BatchMarker, BatchVerdict, digest_of, judge, write_marker
+from moldau.core.spark.exactly_once import (
+    BatchMarker,
+    BatchVerdict,
+    digest_of,
+    verdict_on,
+    write_marker,
+)
 from moldau.core.spark.options import QUERY_ID_PROPERTY
 from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.spark_errors import short_text
@@ -107,7 +113,7 @@ class IcebergTarget:
 
     def _is_committed(self, table: Any, marker: BatchMarker) -> bool:
         """Raises StaleCheckpointError."""
-        return judge(self._last_marker(table), marker, self._name) is BatchVerdict.SKIP
+        return verdict_on(self._last_marker(table), marker, self._name) is BatchVerdict.SKIP
 
     def _last_marker(self, table: Any) -> list[str]:
         """The marker in the last snapshot of this query. Snapshots expire, also when other programs

@@ -207,7 +207,7 @@ class ClassicGroup:
         return subscribed_topics(m.metadata_for(name) for m in self.members.values())
 
     def mark_loaded(self) -> None:
-        """The log only has empty and stable groups; the members tell which."""
+        """The log only has empty groups and stable ones, which have members."""
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
         self.topics = self.read_topics()
 

@@ -100,7 +100,7 @@ def _has_room(group: ClassicGroup, member_id: str, settings: GroupSettings) -> b
         case GroupState.EMPTY | GroupState.DEAD:
             return True
         case GroupState.PREPARING_REBALANCE:
-            # Only members that have joined count: so a group above a lowered limit loses the ones
+            # Only members that have joined count, so a group above a lowered limit loses those
             # that rejoin last.
             has_joined = member is not None and member.join_ticket is not None
             return has_joined or group.joined_count < members_max
@@ -235,7 +235,7 @@ def static_member_appended(
 def static_member_committed(
     group: ClassicGroup, stored: StaticMemberStored, settings: GroupSettings, turn: GroupTurn
 ) -> None:
-    """Before version 9 the response cannot tell a leader to skip the assignment. It names the
+    """Before version 9 the response cannot make a leader skip the assignment. It names the
     leader's former id as leader instead, so that the member requests its assignment as a follower.
     """
     join, member_id = stored.join, stored.new.member_id

@@ -173,13 +173,13 @@ def changed_partition(before: PartitionImage, record: "PartitionChangeRecord") -
         before,
         replicas=replicas,
         directories=_directories(directories, replicas, record),
-        isr=_or(record.isr, before.isr),
-        removing_replicas=_or(record.removing_replicas, before.removing_replicas),
-        adding_replicas=_or(record.adding_replicas, before.adding_replicas),
-        eligible_leader_replicas=_or(
+        isr=_changed_or_before(record.isr, before.isr),
+        removing_replicas=_changed_or_before(record.removing_replicas, before.removing_replicas),
+        adding_replicas=_changed_or_before(record.adding_replicas, before.adding_replicas),
+        eligible_leader_replicas=_changed_or_before(
             record.eligible_leader_replicas, before.eligible_leader_replicas
         ),
-        last_known_elr=_or(record.last_known_elr, before.last_known_elr),
+        last_known_elr=_changed_or_before(record.last_known_elr, before.last_known_elr),
         leader=BrokerId(record.leader) if elects else before.leader,
         leader_epoch=LeaderEpoch(before.leader_epoch + elects),
         leader_recovery_state=(
@@ -191,7 +191,9 @@ def changed_partition(before: PartitionImage, record: "PartitionChangeRecord") -
     )
 
 
-def _or(changed: list[int] | None, before: tuple[BrokerId, ...]) -> tuple[BrokerId, ...]:
+def _changed_or_before(
+    changed: list[int] | None, before: tuple[BrokerId, ...]
+) -> tuple[BrokerId, ...]:
     return before if changed is None else _brokers(changed)
 
 

@@ -53,7 +53,7 @@ class State(Enum):
 
 @frozen(kw_only=True)
 class Started:
-    """The node has started; the fields are what it found on the disk."""
+    """The node has started. The fields are read from the disk and the settings."""
 
     log_end_offset: Offset
     last_epoch: int

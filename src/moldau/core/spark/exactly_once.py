@@ -56,7 +56,7 @@ def is_marker(metadata: str) -> bool:
     return metadata.startswith(f'{{"{_MARK}":')
 
 
-def judge(committed: Iterable[str], batch: BatchMarker, name: str) -> BatchVerdict:
+def verdict_on(committed: Iterable[str], batch: BatchMarker, name: str) -> BatchVerdict:
     """Whether to write the batch. `committed`: the metadata of all partitions of the group. Raises
     StaleCheckpointError.
     """

@@ -197,4 +197,4 @@ def _complaint(index: int, kind: int, timestamp: int, rules: ValidationRules) ->
     if kind == BAD_NULL:
         return "the length of a key, value or header is below -1, which is null"
     assert kind == BAD_OFFSET_DELTA, "the loops know no other kind"
-    return "the offset delta is not the record's place in the batch"
+    return "the offset delta is not the record's index in the batch"

@@ -10,7 +10,13 @@ from pyspark.sql import functions as sql
 
 from moldau.client.admin.groups import Committed
 from moldau.core.spark.errors import FencedRunError, OptionError
-from moldau.core.spark.exactly_once import BatchMarker, BatchVerdict, digest_of, judge, write_marker
+from moldau.core.spark.exactly_once import (
+    BatchMarker,
+    BatchVerdict,
+    digest_of,
+    verdict_on,
+    write_marker,
+)
 from moldau.core.spark.options import sink_options
 from moldau.spark.runtime.recognised_errors import is_raised
 from moldau.spark.runtime.task_errors import first_line, is_repeatable
@@ -123,7 +129,7 @@ class ExactlyOnceSink:
         query_id = query_id_of(session, self.checkpoint)
         self.prepare()
         marker = BatchMarker(query_id, batch_id, digest_of(lines))
-        if judge(self._markers, marker, self.name) is BatchVerdict.SKIP:
+        if verdict_on(self._markers, marker, self.name) is BatchVerdict.SKIP:
             _log.info("'%s': batch %s is committed already", self.name, batch_id)
             # The state of stateful steps is not committed yet: run them without writing.
             rows.write.format("noop").mode("overwrite").save()

@@ -1,5 +1,5 @@
 """Compaction of the logs of one directory: chooses the dirtiest log, hands out its pass, swaps the
-results in, and records up to where each log is clean (`cleaner-offset-checkpoint`).
+results in, and records the offset up to which each log is clean (`cleaner-offset-checkpoint`).
 
 Everything here runs in the thread that owns the logs, except `Compaction.step`, which may run in
 any thread. A log has at most one pass at a time.
@@ -78,7 +78,7 @@ class Compaction:
         return self._pass.counts
 
     def stop(self) -> None:
-        """Makes a running step end soon; nothing more is swapped in."""
+        """Makes a running step end soon. No further group is swapped in."""
         self.is_stopped = True
 
     def step(self) -> CleanedGroup | None:
@@ -155,8 +155,8 @@ class LogCleaner:
 
     @contextlib.contextmanager
     def _giving_up_on(self, name: TopicPartition) -> Iterator[None]:
-        """A log that fails is skipped from now on: otherwise it would be chosen again and again,
-        and the other logs never. Failures of the whole directory, and a lack of space or
+        """A log that fails is skipped from now on: otherwise it would be chosen again and again
+        instead of the other logs. Failures of the whole directory, and a lack of space or
         descriptors, which is temporary, are not the log's own and pass through.
         """
         try:
@@ -286,6 +286,6 @@ class LogCleaner:
         try:
             return self._directory.read_checkpoint(CLEANER_FILE)
         except CorruptCheckpointError as error:
-            # Everything counts as dirty then: more work, but no harm.
+            # Then everything counts as dirty, which costs work but does no harm.
             logger.warning("%s", error)
             return {}

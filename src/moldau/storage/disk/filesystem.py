@@ -38,8 +38,8 @@ class File(Protocol):
     @property
     def path(self) -> Path: ...
     @property
-    def tells_cached(self) -> bool:
-        """Whether the system reports which of its bytes are in the page cache."""
+    def reports_cached(self) -> bool:
+        """Whether the system can report which bytes of the file are in the page cache."""
 
     def size(self) -> int: ...
     def read(self, offset: int, length: int) -> bytes:
@@ -183,7 +183,7 @@ class DiskFile:
         self._is_viewed = False
 
     @property
-    def tells_cached(self) -> bool:
+    def reports_cached(self) -> bool:
         return bool(disk_calls.CACHED_ONLY) and self._device not in DEVICES_THAT_WAIT
 
     def size(self) -> int:
@@ -208,7 +208,7 @@ class DiskFile:
         flags = 0
         if not wait:
             flags = disk_calls.CACHED_ONLY
-            if not self.tells_cached:
+            if not self.reports_cached:
                 raise _would_wait(self.path)
         size, got = len(target), 0
         while got < size:
@@ -227,7 +227,7 @@ class DiskFile:
         return got
 
     def cached_view(self, offset: int, size: int) -> memoryview | None:
-        if not self.tells_cached:
+        if not self.reports_cached:
             return None
         # Set first: a map that stayed behind could later serve another file with the same
         # descriptor.

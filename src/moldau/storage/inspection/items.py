@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from moldau.frozen import frozen
 from moldau.types import LeaderEpoch
 
-# Only a recovery fills this cache again: a start after a clean stop would trust its absence, and a
+# Only a recovery rebuilds this cache: a start after a clean stop would trust its absence, and a
 # recovery scans only the batches after the recovery point.
 REBUILD_ALL = (
     "delete it, .kafka_cleanshutdown and recovery-point-offset-checkpoint: the next start then "

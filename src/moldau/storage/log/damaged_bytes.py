@@ -25,7 +25,7 @@ from moldau.types import INT64_MAX, Offset
 _SEARCH_BYTES = 1 << 20
 _HEADER = struct.Struct(">qi4xbIhi30xi")
 OFFSETS_MAX = 2**31
-"""No segment is larger."""
+"""No segment has more offsets."""
 
 
 class _Header(NamedTuple):
@@ -92,10 +92,10 @@ class TolerantScan:
             if self.problem is None:
                 break
             if self.problem == BAD_OFFSETS:
-                self._let_go_if_wrong()
+                self._drop_held_if_wrong()
             if self.next_offset >= self._promised_end:
                 break
-            position = self._pass_by(self.problem)
+            position = self._skip_damaged(self.problem)
             if position == self._end:
                 break
         if self._held is not None:
@@ -110,13 +110,13 @@ class TolerantScan:
         self.next_offset = self._held[LAST_OFFSET] + 1
         return found
 
-    def _let_go_if_wrong(self) -> None:
+    def _drop_held_if_wrong(self) -> None:
         """Drops the held batch if its own offset is the wrong one."""
         held = self._held
         if held is not None and self._is_wrong(held, self.valid_end):
             self.valid_end, self.next_offset, self._held = held[POSITION], self._held_from, None
 
-    def _pass_by(self, problem: str) -> int:
+    def _skip_damaged(self, problem: str) -> int:
         """The position of the next batch that may be sound; the end of the file if there
         is none.
         """

@@ -29,7 +29,7 @@ _ENTRIES_POSITION = _HEADER.size + _COUNT.size
 
 
 class CorruptSnapshotError(MoldauError):
-    """The file is not a whole, undamaged producer snapshot; the log holds the same facts."""
+    """The file is not a whole, undamaged producer snapshot; the log has the same state."""
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
@@ -141,7 +141,7 @@ class ProducerSnapshots:
             with refused_if_full(path):
                 self._write(path, encode_snapshot(table))
         except DiskFullError:
-            # The log has the same facts; replaying it only takes longer.
+            # The log has the same state; replaying it only takes longer.
             self._filesystem.remove(path)
             return None
         if sync:

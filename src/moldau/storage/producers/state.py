@@ -98,10 +98,10 @@ class ProducerStateTable:
         self._snapshotted: dict[int, int] = {}
         self._recalled: set[int] = set()
         self._is_cut = False
-        """Started from a log that had lost its beginning."""
+        """The table was rebuilt from a log without its beginning."""
         self.search_log: SearchLog | None = None
         self.verifies = False
-        """Transactions can be opened with a verification only: there is a coordinator to ask."""
+        """A transaction can only be opened with a verification: there is a coordinator."""
         self.verifications = Verifications()
 
     def begin_append(

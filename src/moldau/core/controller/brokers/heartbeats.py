@@ -7,7 +7,7 @@
 | unfenced | fence (and shut down) | fenced (shut down now) |
 | unfenced | shut down, and leads nothing | shut down now |
 | unfenced | shut down, and leads | in controlled shutdown |
-| in controlled shutdown | any, leads nothing, and all active brokers know | shut down now |
+| in controlled shutdown | any, leads nothing, and all active brokers know that | shut down now |
 """
 
 from collections.abc import Callable
