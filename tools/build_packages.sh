@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds the sdist and a wheel into dist/ and proves both: each goes into an empty environment, whose
-# `moldau demo` starts a node and works with it.
+# Builds the sdist and a wheel into dist/ and tests both: each is installed into an empty
+# environment, where `moldau demo` starts a node and uses it.
 #   tools/build_packages.sh            a wheel for this Python and this machine's libc and processor
 #   tools/build_packages.sh --spark    the same, and `moldau demo` with Spark from the wheel
 #   tools/build_packages.sh --all      wheels for all Pythons, glibc and musl, with cibuildwheel; needs Docker
-# On Linux auditwheel gives the wheel its manylinux or musllinux tag, by what its loops really use of
-# libc. Docker is needed for the libc that this machine does not have, and for the oldest glibc.
+# On Linux auditwheel gives the wheel its manylinux or musllinux tag, by the functions of libc
+# that its loops use. Docker is needed for the libc that this machine does not have, and for the oldest glibc.
 # Without a C compiler and Python's headers, or with MOLDAU_PURE_PYTHON=1, the wheel holds no loops.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -81,7 +81,7 @@ def _field(declared: Setting) -> str:
 
 
 def _annotated(attribute: str, annotation: str) -> str:
-    """Formatted as ruff would do it."""
+    """Formatted as ruff does it."""
     line = f"    {attribute}: {annotation}\n"
     inner = f"        {annotation}\n"
     if len(line) <= _LINE_CHARS + 1:
@@ -97,7 +97,7 @@ def _annotation(declared: Setting) -> str:
     """An argument of None counts as not given. Values as in property files go into `config`."""
     if declared.check is not None and declared.check.choices:
         choices = [f'"{choice}"' for choice in declared.check.choices]
-        # acks=1, as most users write it.
+        # Numbers are allowed, too: most users write acks=1.
         choices += [one for one in declared.check.choices if one.removeprefix("-").isdigit()]
         return f"Literal[{', '.join(choices)}] | None"
     if declared.kind is Kind.LIST:

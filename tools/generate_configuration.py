@@ -24,7 +24,7 @@ CLIENT_PAGE = PAGE.with_name("client-configuration.md")
 
 CLIENT_THEMES = {
     "ConnectionSettings": "Connections",
-    "PatienceSettings": "Waiting and retrying",
+    "RetrySettings": "Waiting and retrying",
     "MetricsSettings": "Metrics",
     "ClientTlsSettings": "TLS",
     "ClientSaslSettings": "SASL",
@@ -48,10 +48,10 @@ effect in Moldau yet.** {broker_effects} of the {broker_count} settings of a nod
 Each mark stands for a test that has observed the effect on a running node or one of its parts
 (`tests/support/proofs.py`).
 
-*changes* tells how a setting can be changed while the node runs (with `moldau configs`,
-`kafka-configs.sh` or any admin client): for `one` broker, or for one broker and for `all`. Where it
-is empty, the setting applies at start only. A value for one broker overrides the value for all of
-them, and that overrides the file.
+The column *changes* says whether a setting can be changed while the node runs (with `moldau
+configs`, `kafka-configs.sh` or any admin client): for `one` broker, or for one broker and for
+`all`. Where it is empty, the setting applies only at the start. A value for one broker overrides
+the value for all of them, and that overrides the file.
 """
 
 CLIENT_HEAD = """\

@@ -1,8 +1,8 @@
 """Runs one part of each long suite, for CI: `tools/long_suites.py --seconds 3000`.
 
-The commit chooses the parts, so that they rotate (`--turn` chooses by hand). What fails is run
-three times more, alone: any failure there is final, and three passes are reported as unstable in
-the last lines. A part that does not end in time fails, and pytest lists what was not run.
+The commit chooses the parts, so that they rotate (`--turn` chooses by hand). A test that fails is
+run three more times, alone: another failure is final, and three passes are reported as unstable in
+the last lines. A part that does not end in time fails, and pytest lists the tests that did not run.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 REPEATS = 3
-# More failures than this are not the machine's.
+# A busy machine does not explain more failures than this.
 REPEATED_MAX = 10
 # After an interrupt pytest ends its fixtures, which stop nodes and JVMs, and prints its summary.
 GRACE_S = 120
@@ -47,28 +47,28 @@ SUITES = (
     Suite("interop", ("-m", "interop"), parts=3),
     Suite("slow", ("-m", "slow", "--numprocesses", "2"), parts=3),
 )
-# Runs pytest with these arguments within so many seconds: its status, and the tests that failed.
+# Runs pytest with arguments and a time limit in seconds. Returns its status and the failed tests.
 Run = Callable[[Sequence[str], float], tuple[int, list[str]]]
 
 
 @dataclass
 class Verdict:
-    """What the last lines say."""
+    """The result that the last lines of the output report."""
 
     failures: list[str] = field(default_factory=list)
     unstable: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        said = []
+        lines = []
         if self.unstable:
-            said.append(f"UNSTABLE: failed once, then passed {REPEATS} times alone. Mend these:")
-            said += [f"  {test}" for test in self.unstable]
-        said += [f"FAILED: {failure}" for failure in self.failures]
-        return [f"== {line}" for line in said or ["the long suites: all passed"]]
+            lines.append(f"UNSTABLE: failed once, then passed {REPEATS} times alone. Fix these:")
+            lines += [f"  {test}" for test in self.unstable]
+        lines += [f"FAILED: {failure}" for failure in self.failures]
+        return [f"== {line}" for line in lines or ["the long suites: all passed"]]
 
 
 def run_suites(suites: Sequence[Suite], turn: int, seconds: float, run: Run) -> Verdict:
-    """Each suite has its turn, whatever became of the one before."""
+    """Runs every suite, whatever the result of the previous one."""
     verdict = Verdict()
     end_s = time.monotonic() + seconds
     for suite in suites:
@@ -92,7 +92,7 @@ def run_suites(suites: Sequence[Suite], turn: int, seconds: float, run: Run) -> 
 
 
 def repeat(suite: Suite, failed: list[str], end_s: float, run: Run, verdict: Verdict) -> None:
-    """The tests that failed, alone, so that a busy machine does not excuse them."""
+    """Runs the failed tests again, alone: a busy machine cannot explain another failure."""
     for number in range(1, REPEATS + 1):
         print(f"== {suite.name}: {len(failed)} failed, alone {number}/{REPEATS}", flush=True)
         options = [*suite.options, "--numprocesses", "0", *failed]
@@ -130,7 +130,7 @@ def wait(process: "subprocess.Popen[bytes]", seconds: float) -> int:
 
 
 def turn_of_commit() -> int:
-    """By its hash: counting commits would skip parts where several come at a time."""
+    """From the commit's hash: a count of commits would skip parts if several are pushed at once."""
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -139,9 +139,11 @@ def turn_of_commit() -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, required=True, help="until when all must be done")
-    parser.add_argument("--turn", type=int, help="which parts, instead of what the commit chooses")
-    parser.add_argument("suites", nargs="*", help="spark, interop or slow; all if none is named")
+    parser.add_argument("--seconds", type=float, required=True, help="time limit for all suites")
+    parser.add_argument(
+        "--turn", type=int, help="number that chooses the parts, instead of the commit"
+    )
+    parser.add_argument("suites", nargs="*", help="spark, interop or slow; all by default")
     arguments = parser.parse_args()
     turn = turn_of_commit() if arguments.turn is None else arguments.turn
     chosen = [suite for suite in SUITES if suite.name in arguments.suites or not arguments.suites]

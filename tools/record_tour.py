@@ -1,5 +1,5 @@
 """Draws docs/images/tour.svg: a terminal that starts a broker, writes records and reads them. The
-commands are run, and what they print is what the picture shows.
+commands are run, and the picture shows their output.
 
     python tools/record_tour.py
 """
@@ -21,7 +21,7 @@ COLUMNS = 104
 ADDRESS = "127.0.0.1:9092"
 """Shown in place of the free port that the recorded broker takes."""
 PROGRESS = "━"
-"""Drawn by a bar that a terminal shows for a moment only."""
+"""The character of progress bars, which a terminal shows only for a moment."""
 START = "moldau start --ephemeral"
 COMMANDS = (
     "moldau topics create orders --partitions 2",
@@ -58,7 +58,7 @@ def show(screen: Console, command: str, output: str) -> None:
 
 
 def output_of(command: str, address: str) -> str:
-    """What the command prints on a terminal."""
+    """The output of the command on a terminal."""
     main_end, command_end = pty.openpty()
     environment = {**os.environ, "MOLDAU_BOOTSTRAP": address, "COLUMNS": str(COLUMNS)}
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Moldau: Apache Kafka's system in Python, with blocking clients. Importing this package is cheap:
+"""Moldau: Apache Kafka rebuilt in Python, with blocking clients. Importing this package is cheap:
 a client is loaded when it is first used.
 """
 

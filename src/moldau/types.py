@@ -28,6 +28,7 @@ NO_OFFSET = Offset(-1)
 FIRST_OFFSET = Offset(0)
 OFFSET_MAX = Offset(INT64_MAX)
 NO_EPOCH = LeaderEpoch(-1)
+FIRST_EPOCH = LeaderEpoch(0)
 NO_LEADER = BrokerId(-1)
 NO_NODE = BrokerId(-1)
 CONSUMER_REPLICA = BrokerId(-1)
@@ -38,6 +39,11 @@ NO_PRODUCER_EPOCH = ProducerEpoch(-1)
 PRODUCER_EPOCH_MAX = ProducerEpoch(INT16_MAX)
 NO_SEQUENCE = -1
 NO_TIMESTAMP = TimestampMs(-1)
+
+NO_FETCH_SESSION = 0
+FIRST_FETCH_EPOCH = 0
+FINAL_FETCH_EPOCH = -1
+"""A Fetch with this epoch ends its session, or has none."""
 
 
 class TopicPartition(NamedTuple):

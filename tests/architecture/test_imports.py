@@ -10,6 +10,17 @@ SERVER = (
 )
 HEAVY = {"pyarrow", "numpy", "pandas", "typer", "click", "rich", "pyspark", "asyncio", "hypothesis"}
 MEMORY_BUDGET_BYTES = 4 << 20
+# A start costs what it imports: `python -X importtime` shows where, `benchmarks/startup.py`
+# measures it. Times differ by machine; the number of our modules does not.
+MODULE_BUDGETS = {
+    "import moldau": 2,
+    "import moldau.cli": 3,
+    "from moldau.cli.app import app": 8,
+    "import moldau; moldau.Producer": 125,
+    "import moldau; moldau.Consumer": 145,
+    SERVER: 110,
+    "import moldau.broker.node.node": 350,
+}
 
 
 def run_python(code: str) -> str:
@@ -21,6 +32,13 @@ def run_python(code: str) -> str:
 def test_heavy_libraries_are_not_loaded(statement: str) -> None:
     loaded = run_python(f"{statement}\nimport sys\nprint(*sys.modules)").split()
     assert HEAVY.isdisjoint(name.split(".")[0] for name in loaded)
+
+
+@pytest.mark.parametrize("statement", MODULE_BUDGETS)
+def test_a_start_imports_few_of_our_modules(statement: str) -> None:
+    loaded = run_python(f"{statement}\nimport sys\nprint(*sys.modules)").split()
+    ours = [name for name in loaded if name.split(".")[0] == "moldau"]
+    assert len(ours) <= MODULE_BUDGETS[statement], ours
 
 
 def test_message_modules_load_lazily() -> None:

@@ -210,3 +210,34 @@ def test_the_architecture_page_knows_every_folder() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text()
     rooms = [name for name, _ in folders() if name != "."]
     assert [room for room in rooms if f"{room}/" not in page] == []
+
+
+def test_the_index_of_the_architecture_page_names_what_exists() -> None:
+    """Each row of "Where is …?" names files, each with functions, methods or tables in it."""
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    section = page.split("\n## Where is …?\n")[1].split("\n## ")[0]
+    _, _, *rows = [line for line in section.splitlines() if line]
+    assert len(rows) >= 12
+    wrong = []
+    for row in rows:
+        for place in row.strip("| ").split(" | ")[1].split(", "):
+            file, *names = re.findall(r"`([^`]+)`", place)
+            if not names or not all(defines(file, name) for name in names):
+                wrong.append(place)
+    assert wrong == []
+
+
+def defines(file: str, name: str) -> bool:
+    """Whether a Python module or a compiled loop has the function, method or constant."""
+    path = ROOT / "src" / "moldau" / file
+    pattern = re.compile(rf"^ *(?:async )?def {name}\b|^{name}\b.* = ", re.MULTILINE)
+    return path.is_file() and pattern.search(path.read_text()) is not None
+
+
+def test_a_name_of_the_index_is_found_only_where_it_is_defined() -> None:
+    assert defines("cli/__init__.py", "main")
+    assert defines("cli/app.py", "COMMANDS")
+    assert defines("protocol/records/_records.pyx", "stamp_batch")
+    assert not defines("cli/__init__.py", "mai")
+    assert not defines("cli/__init__.py", "app"), "it is only imported there"
+    assert not defines("cli/main.py", "main")

@@ -43,7 +43,7 @@ class Server:
             lambda: config.moldau_inflight_bytes_max, lambda: config.socket_request_max_bytes
         )
         self.turns = Turns()
-        self.backlog = FlushBacklog(clock)
+        self.flush_backlog = FlushBacklog(clock)
         services = ListenerServices(
             clock=self.clock,
             tasks=self.tasks,
@@ -51,7 +51,7 @@ class Server:
             limits=ConnectionLimits(lambda: config, self.clock, possible),
             budget=self.budget,
             turns=self.turns,
-            backlog=self.backlog,
+            flush_backlog=self.flush_backlog,
             config=lambda: config,
         )
         self.listener = Listener("PLAINTEXT", "127.0.0.1", 0, services)

@@ -93,7 +93,7 @@ class Bench:
     @cached_property
     def _services(self) -> BrokerServices:
         return BrokerServices(
-            node_id=NODE_ID,
+            node_id=BrokerId(NODE_ID),
             cluster_id=CLUSTER,
             clock=self.clock,
             settings=self.settings,
@@ -140,7 +140,7 @@ async def bench(
     quorum.add_listener(controller)
     channel = LocalControllerChannel(controller, holder, partial(asyncio.sleep, 0), clock)
     identity = BrokerIdentity(
-        node_id=NODE_ID,
+        node_id=BrokerId(NODE_ID),
         cluster_id=CLUSTER,
         incarnation_id=Uuid(bytes([incarnation]) * 16),
         directories={str(path): directory.meta.directory_id or Uuid(bytes(16))},

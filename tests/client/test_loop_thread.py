@@ -137,7 +137,7 @@ print("the parent still works")
         [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines() == [
-        "this client was made before the process was forked; make one in each process",
+        "this client was created before the process was forked; create one in each process",
         "the parent still works",
     ]
     thread.close()

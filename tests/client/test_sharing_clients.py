@@ -87,7 +87,7 @@ if not child:
     try:
         use(client)
     except ClosedError as error:
-        assert "make one in each process" in str(error), error
+        assert "create one in each process" in str(error), error
     else:
         os._exit(3)
     client.close()

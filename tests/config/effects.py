@@ -1,4 +1,4 @@
-"""Which settings the source really reads: a search for attributes, outside of the package that
+"""The settings that the source reads: a search for their attributes outside of the package that
 declares them.
 """
 

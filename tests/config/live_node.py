@@ -1,5 +1,5 @@
-"""A running node whose settings are observed from outside: over its sockets, in its files, and in
-its time, which these tests move.
+"""A running node whose settings are observed from outside: over its sockets, in its files, and by
+advancing its clock.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +33,7 @@ from moldau.protocol.records.batches import Record, RecordBatch, iterate_batches
 from moldau.testing import ThreadBroker, broker
 
 FETCH_VERSION = 12
-LOOKS_BEFORE_NO = 4
+CHECKS_BEFORE_NO = 4
 STEPS_MAX = 200
 
 
@@ -45,13 +45,15 @@ class LiveNode:
 
     @property
     def ports(self) -> Mapping[str, int]:
-        """By the names of its listeners."""
+        """The node's ports by listener name."""
         return self.broker._running().ports
 
     # Settings
 
     def change(self, name: str, value: str | None, *, topic: str = "", node: str = "") -> None:
-        """For a topic, one node or (without either) all nodes. None restores the default."""
+        """Changes a setting of a topic, of one node or (without either) of all nodes. None restores
+        the default.
+        """
         kind = ConfigResourceType.TOPIC if topic else ConfigResourceType.BROKER
         wanted = AlterableConfig(name=name, config_operation=0 if value else 1, value=value)
         resource = AlterConfigsResource(
@@ -83,34 +85,34 @@ class LiveNode:
         self._ahead_ms += int(ms)
         self.broker.clock.advance(ms=int(ms))
 
-    def is_due_after(self, ms: int, happened: Callable[[], bool]) -> None:
-        """It happens when `ms` are over, not long before and not long after."""
+    def assert_happens_after(self, ms: int, condition: Callable[[], bool]) -> None:
+        """The condition becomes true after `ms`, not much earlier and not much later."""
         for _ in range(3):
             self.advance(ms * 0.2)
-            self.stays_away(happened)
+            self.assert_stays_false(condition)
         self.advance(ms * 0.4)
         for _ in range(STEPS_MAX):
-            if happened():
+            if condition():
                 return
             self.advance(ms * 0.05 + 100)
             pause()
-        raise AssertionError(f"{ms} ms are long over")
+        raise AssertionError(f"it did not happen long after {ms} ms")
 
-    def stays_away(self, happened: Callable[[], bool]) -> None:
-        """The node does other things meanwhile, down to its disk, and it does not happen."""
-        for number in range(LOOKS_BEFORE_NO):
-            assert not happened()
-            self.change("segment.jitter.ms", str(number + 1), topic="looked-at")
-        assert not happened()
+    def assert_stays_false(self, condition: Callable[[], bool]) -> None:
+        """The condition stays false while the node does other work, which includes disk writes."""
+        for number in range(CHECKS_BEFORE_NO):
+            assert not condition()
+            self.change("segment.jitter.ms", str(number + 1), topic="watched")
+        assert not condition()
 
-    def comes(self, happened: Callable[[], bool], step_ms: int = 16_000) -> None:
-        """Advances time until it happens: background work gets the time that it waits for."""
+    def advance_until(self, condition: Callable[[], bool], step_ms: int = 16_000) -> None:
+        """Advances the clock until the condition is true, so that background work becomes due."""
 
         def after_a_step() -> bool:
             self.advance(step_ms)
-            return happened()
+            return condition()
 
-        wait_for(after_a_step, "what a setting brings about")
+        wait_for(after_a_step, "the effect of a setting")
 
     # Records
 
@@ -123,7 +125,7 @@ class LiveNode:
         partition: int = 0,
         acks: int = -1,
     ) -> int:
-        """The error code. Stamped with the node's time, or so much later."""
+        """Writes records with the node's time, or `after_ms` later. Returns the error code."""
         time_ms = self.now_ms + after_ms
         records = [Record(i, time_ms, key, value) for i, value in enumerate(values)]
         return self.write_batch(
@@ -141,7 +143,7 @@ class LiveNode:
         return int(answer.error_code)
 
     def batches(self, topic: str) -> list[RecordBatch]:
-        """All that the first partition holds."""
+        """All batches of the first partition."""
         batches: list[RecordBatch] = []
         offset = offset_at(self.client, (topic, 0), EARLIEST)
         end = offset_at(self.client, (topic, 0), LATEST)
@@ -176,7 +178,7 @@ class LiveNode:
     # Files
 
     def files(self, pattern: str, partition: str) -> list[Path]:
-        """Of a partition, in their order."""
+        """The matching files of a partition, sorted."""
         return sorted((self.broker.directory / partition).glob(pattern))
 
     def segments(self, topic: str, partition: int = 0) -> int:
@@ -194,6 +196,6 @@ class LiveNode:
 def live_node(settings: Mapping[str, str]) -> Iterator[LiveNode]:
     with broker({"connections.max.idle.ms": "-1"} | dict(settings)) as started:
         assert isinstance(started, ThreadBroker)
-        started.create_topic("looked-at")
+        started.create_topic("watched")
         with WireClient(started.bootstrap) as client:
             yield LiveNode(started, client)

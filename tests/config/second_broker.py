@@ -1,4 +1,4 @@
-"""A second broker that exists only for the controller: what it says, a test says."""
+"""A second broker that exists only for the controller: a test sends its requests."""
 
 from typing import Any, Self
 
@@ -59,7 +59,7 @@ class SecondBroker:
         self._controller.close()
 
     def heartbeat(self) -> bool:
-        """Whether it is fenced."""
+        """Sends a heartbeat. Returns whether the broker is fenced."""
         request = BrokerHeartbeatRequest(
             broker_id=SECOND,
             broker_epoch=self.epoch,
@@ -71,8 +71,8 @@ class SecondBroker:
         return bool(answer.is_fenced)
 
     def alter_isr(self, topic: str, *isr: int) -> None:
-        """Sent as the leader of the topic's first partition."""
-        metadata = self._ask_about(topic)
+        """Changes the in-sync replicas, as the leader of the topic's first partition."""
+        metadata = self._metadata_of(topic)
         (partition,) = metadata.partitions
         image = self._node.broker._running().services.image
         epochs = {each: image.brokers[each].epoch for each in (FIRST, SECOND)}
@@ -95,7 +95,7 @@ class SecondBroker:
         assert answer.topics[0].partitions[0].error_code == 0
 
     def leader(self, topic: str) -> int:
-        (partition,) = self._ask_about(topic).partitions
+        (partition,) = self._metadata_of(topic).partitions
         return int(partition.leader_id)
 
     def create_topic(self, name: str, *replicas: int, **configs: str) -> str:
@@ -113,7 +113,7 @@ class SecondBroker:
         assert made.error_code == 0, made.error_message
         return name
 
-    def _ask_about(self, topic: str) -> Any:
+    def _metadata_of(self, topic: str) -> Any:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
         (answer,) = self._node.client.ask(request, 12).topics
         return answer

@@ -44,7 +44,7 @@ def test_lists_grow_and_shrink(
 
 
 @pytest.mark.parametrize(
-    ("changes", "code", "says"),
+    ("changes", "code", "message"),
     [
         (
             [Change("a", "1"), Change("a", "2")],
@@ -72,11 +72,13 @@ def test_lists_grow_and_shrink(
         ),
     ],
 )
-def test_impossible_changes_are_refused(changes: list[Change], code: ErrorCode, says: str) -> None:
+def test_impossible_changes_are_refused(
+    changes: list[Change], code: ErrorCode, message: str
+) -> None:
     with pytest.raises(KafkaError) as refused:
         altered({}, changes, TOPIC)
     assert refused.value.code is code
-    assert says in refused.value.detail
+    assert message in refused.value.detail
 
 
 def test_the_older_request_replaces_everything() -> None:

@@ -15,6 +15,7 @@ from moldau.config.standalone import standalone_properties
 from moldau.config.unsupported import refuse_unsupported
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.types import BrokerId
 
 BROKER = COMBINED | {"process.roles": "broker", "listeners": "PLAINTEXT://127.0.0.1:9092"}
 CONTROLLER = COMBINED | {"process.roles": "controller", "listeners": "CONTROLLER://127.0.0.1:9093"}
@@ -104,7 +105,7 @@ def test_the_examples_of_apache_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "message"),
     [
         ("num.partitons", "num.partitons: unknown setting; did you mean num.partitions?"),
         ("zookeeper.connect", "zookeeper.connect: unknown setting; Kafka 4 has removed it"),
@@ -112,15 +113,15 @@ def test_the_examples_of_apache_are_accepted() -> None:
         ("vendor.balancer", "vendor.balancer: unknown setting"),
     ],
 )
-def test_unknown_names_are_kept_and_can_be_refused(name: str, says: str) -> None:
-    """Real files carry settings of plug-ins, vendors and releases before."""
+def test_unknown_names_are_kept_and_can_be_refused(name: str, message: str) -> None:
+    """Real files contain settings of plugins, vendors and earlier releases."""
     config = BrokerConfig.parse({**COMBINED, name: "x"})
     assert config.unknown == (name,)
     assert name not in config.without_effect
     config.refuse_unknown(["num.partitions"])
     with pytest.raises(KafkaError) as refused:
         config.refuse_unknown()
-    assert says in refused.value.detail
+    assert message in refused.value.detail
 
 
 # Each row: the change of COMBINED, and the error's line.
@@ -165,7 +166,7 @@ WRONG = [
     ({"early.start.listeners": "OTHER"}, "early.start.listeners: OTHER is not among"),
     ({"listener.security.protocol.map": "PLAINTEXT:TLS"}, "'PLAINTEXT:TLS' is not NAME:PROTOCOL"),
     ({"controller.quorum.bootstrap.servers": ""}, "must name the controllers"),
-    ({"controller.quorum.voters": "2@h:1"}, "node.id=1 is a controller, but not in it"),
+    ({"controller.quorum.voters": "2@h:1"}, "lacks node.id=1, which is a controller"),
     ({"group.coordinator.rebalance.protocols": "consumer"}, "classic cannot be left out"),
     ({"group.share.assignors": "a,b"}, "exactly one assignor"),
     (
@@ -185,12 +186,12 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("changes", "says"), WRONG, ids=lambda one: str(one)[:60])
-def test_errors_are_one_line(changes: dict[str, str], says: str) -> None:
+@pytest.mark.parametrize(("changes", "message"), WRONG, ids=lambda one: str(one)[:60])
+def test_errors_are_one_line(changes: dict[str, str], message: str) -> None:
     with pytest.raises(KafkaError) as refused:
         BrokerConfig.parse(COMBINED | changes)
     assert refused.value.code is ErrorCode.INVALID_CONFIG
-    assert says.replace("[*]", "*") in refused.value.detail
+    assert message.replace("[*]", "*") in refused.value.detail
     assert "\n" not in refused.value.detail
 
 
@@ -305,7 +306,7 @@ def test_a_controller_is_reached_at_its_address_among_the_voters() -> None:
     config = parsed(
         listeners="PLAINTEXT://h:1,CONTROLLER://:2", controller__quorum__voters="1@outside:22"
     )
-    assert config.voters == (Voter(1, "outside", 22),)
+    assert config.voters == (Voter(BrokerId(1), "outside", 22),)
     assert config.advertised_controller_listeners == (
         Listener("CONTROLLER", "outside", 22, SecurityProtocol.PLAINTEXT),
     )
@@ -314,9 +315,9 @@ def test_a_controller_is_reached_at_its_address_among_the_voters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "changes", "says"),
+    ("base", "changes", "message"),
     [
-        (BROKER, {"controller.quorum.voters": "1@h:1"}, "is not a controller, but in it"),
+        (BROKER, {"controller.quorum.voters": "1@h:1"}, "has node.id=1, which is not a controller"),
         (BROKER, {"listeners": COMBINED["listeners"]}, "none of controller.listener.names"),
         (BROKER, {"controller.quorum.auto.join.enable": "true"}, "is only for controllers"),
         (
@@ -324,12 +325,14 @@ def test_a_controller_is_reached_at_its_address_among_the_voters() -> None:
             {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"},
             "has no protocol for CONTROLLER",
         ),
-        (CONTROLLER, {"listeners": COMBINED["listeners"]}, "has only the listeners of"),
+        (CONTROLLER, {"listeners": COMBINED["listeners"]}, "must have only the listeners of"),
     ],
 )
-def test_each_role_has_its_rules(base: dict[str, str], changes: dict[str, str], says: str) -> None:
+def test_each_role_has_its_rules(
+    base: dict[str, str], changes: dict[str, str], message: str
+) -> None:
     BrokerConfig.parse(base)
-    with pytest.raises(KafkaError, match=says):
+    with pytest.raises(KafkaError, match=message):
         BrokerConfig.parse(base | changes)
 
 

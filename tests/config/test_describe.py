@@ -53,7 +53,7 @@ def test_secrets_and_unknown_settings_are_not_shown() -> None:
     for name in ("ssl.key.password", "super.users"):
         assert rows[name].is_sensitive
         assert rows[name].value is None
-        assert {said.value for said in rows[name].synonyms} == {None}
+        assert {synonym.value for synonym in rows[name].synonyms} == {None}
     assert rows["super.users"].kind == 0
 
 
@@ -69,7 +69,7 @@ def test_a_listeners_own_setting_is_described_first() -> None:
     rows = by_name(describe_broker(BrokerConfig.parse({**STATIC, "max.connections": "50"})))
     row = rows["listener.name.plaintext.max.connections"]
     assert row.value == "9"
-    assert [(said.name, said.value) for said in row.synonyms] == [
+    assert [(synonym.name, synonym.value) for synonym in row.synonyms] == [
         ("listener.name.plaintext.max.connections", "9"),
         ("max.connections", "50"),
         ("max.connections", "2147483647"),

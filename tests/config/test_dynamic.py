@@ -28,7 +28,7 @@ def test_one_brokers_value_has_priority_over_all_brokers_and_the_file() -> None:
 
 
 def test_a_synonym_in_a_higher_layer_hides_the_others() -> None:
-    """Hours count less than milliseconds, unless they are said at run time."""
+    """Milliseconds have priority over hours, unless the hours are set at run time."""
     static = {"log.retention.minutes": "5", "log.retention.hours": "7", "log.roll.hours": "1"}
     config = layered_config(layers(static, {"log.retention.ms": "100", "log.roll.ms": "9"}))
     assert (config.retention_ms, config.roll_ms) == (100, 9)
@@ -39,8 +39,8 @@ def test_a_synonym_in_a_higher_layer_hides_the_others() -> None:
 
 
 def test_layers_are_remembered() -> None:
-    told = layers({}, {"message.max.bytes": "1"}, {"log.cleaner.threads": "2"})
-    assert layered_config(told).layers == told
+    changed = layers({}, {"message.max.bytes": "1"}, {"log.cleaner.threads": "2"})
+    assert layered_config(changed).layers == changed
     assert BrokerConfig.parse(COMBINED).layers == Layers(STATIC)
 
 
@@ -110,21 +110,23 @@ REFUSED = [
 
 
 def test_unknown_names_are_kept() -> None:
-    """A plug-in may know them; Kafka stores them, too."""
+    """A plugin may know them; Kafka stores them, too."""
     unknown = {"mesage.max.bytes": "3", "vendor.secret": "x"}
     kept = check_broker_change(layers(own=unknown), BrokerConfig.parse(COMBINED), for_all=False)
     assert kept.unknown == tuple(unknown)
     assert kept.layers.own == unknown
 
 
-@pytest.mark.parametrize(("changes", "for_all", "says"), REFUSED, ids=str)
-def test_forbidden_changes_are_refused(changes: dict[str, str], for_all: bool, says: str) -> None:
+@pytest.mark.parametrize(("changes", "for_all", "message"), REFUSED, ids=str)
+def test_forbidden_changes_are_refused(
+    changes: dict[str, str], for_all: bool, message: str
+) -> None:
     """Kafka answers INVALID_REQUEST, also to bad values (KAFKA-13609)."""
-    told = layers(cluster=changes) if for_all else layers(own=changes)
+    changed = layers(cluster=changes) if for_all else layers(own=changes)
     with pytest.raises(KafkaError) as refused:
-        check_broker_change(told, BrokerConfig.parse(COMBINED), for_all=for_all)
+        check_broker_change(changed, BrokerConfig.parse(COMBINED), for_all=for_all)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
-    assert says in refused.value.detail
+    assert message in refused.value.detail
 
 
 @pytest.mark.parametrize(
@@ -143,8 +145,8 @@ def test_forbidden_changes_are_refused(changes: dict[str, str], for_all: bool, s
     ids=str,
 )
 def test_allowed_changes_are_accepted(changes: dict[str, str], for_all: bool) -> None:
-    told = layers(cluster=changes) if for_all else layers(own=changes)
-    check_broker_change(told, BrokerConfig.parse(COMBINED), for_all=for_all)
+    changed = layers(cluster=changes) if for_all else layers(own=changes)
+    check_broker_change(changed, BrokerConfig.parse(COMBINED), for_all=for_all)
 
 
 def test_the_valid_part_of_a_stored_layer_is_used() -> None:

@@ -1,5 +1,5 @@
-"""The flag that says whether a setting has an effect is true to the source. That the effect is the
-right one is seen by the tests that are marked with `@proves`.
+"""`has_effect` of each setting agrees with the source. Tests that are marked with `@proves` observe
+the effect itself.
 """
 
 from config.effects import obeyed_settings, read_by_clients
@@ -13,9 +13,9 @@ from moldau.config.log import LogConfig
 
 
 def test_settings_declare_whether_they_have_an_effect() -> None:
-    """If this fails: put `has_effect=True` to the declaration of a setting that you made something
-    obey, take it from one that nothing reads any more, and run `make protocol`. A setting with an
-    effect needs a test that sees it: `tests/support/proofs.py`.
+    """If this fails: add `has_effect=True` to a setting that code reads now, or remove it from one
+    that no code reads any more, and run `make protocol`. A setting with an effect needs a test that
+    observes it: `tests/support/proofs.py`.
     """
     for declared, obeyed in zip(
         (BrokerConfig.declared, LogConfig.declared, GroupConfig.declared),

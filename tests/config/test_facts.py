@@ -40,9 +40,9 @@ OWN = {
     "ssl.certificate.location",
     "ssl.key.location",
 }
-# Its default is in the other case than its words.
+# The case of its default differs from that of its allowed values.
 ANY_CASE = {"share.acquire.mode"}
-# Kafka has a class here, and asks for one where bytes would do.
+# Kafka's default is a class, or a class is required where bytes are enough here.
 OTHER_DEFAULTS = {
     "key.serializer": None,
     "value.serializer": None,
@@ -51,7 +51,7 @@ OTHER_DEFAULTS = {
     "partition.assignment.strategy": ("range", "cooperative-sticky"),
 }
 ALL = [(group, fact) for group in DECLARED for fact in FACTS[group]]
-# Rules that are neither a range nor a choice of words; tests of their own are in test_values.py.
+# Rules that are neither a range nor a choice of words; test_values.py tests them.
 OTHER_RULES = {
     "non-null string",
     "non-empty string",
@@ -76,7 +76,7 @@ def facts(rule: re.Pattern[str] | None = None) -> pytest.MarkDecorator:
 
 
 def importances(group: str, name: str) -> set[str]:
-    """Kafka's clients do not agree on how much some settings matter."""
+    """Kafka's clients do not agree on the importance of some settings."""
     groups = CLIENTS if group in CLIENTS else [group]
     return {fact["importance"] for one in groups for fact in FACTS[one] if fact["name"] == name}
 

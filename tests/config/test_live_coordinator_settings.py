@@ -1,4 +1,4 @@
-"""Settings of groups and of transactions, seen by their members."""
+"""Settings of groups and transactions, observed by members and producers."""
 
 from contextlib import ExitStack
 
@@ -26,9 +26,9 @@ from moldau.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 
-PLACE = ("looked-at", 0)
+PLACE = ("watched", 0)
 OLD_JOIN = 3
-"""Members need no id before they join."""
+"""The last JoinGroup version in which a member joins without requesting an id first."""
 
 
 def prepared(node: LiveNode, group: str = "g") -> None:
@@ -62,7 +62,7 @@ def test_an_empty_group_waits_for_more_members() -> None:
         with WireClient(node.broker.bootstrap) as member:
             member.send(joining(HOUR_MS // 2), OLD_JOIN)
             wait_for_members(node, 1)
-            node.is_due_after(100_000, member.has_answer)
+            node.assert_happens_after(100_000, member.has_answer)
 
 
 @proves("group.min.session.timeout.ms", "group.max.session.timeout.ms")
@@ -93,7 +93,7 @@ def committing(group: str, note: str = "") -> OffsetCommitRequest:
     partition = OffsetCommitRequestPartition(
         partition_index=0, committed_offset=1, committed_metadata=note
     )
-    topic = OffsetCommitRequestTopic(name="looked-at", partitions=[partition])
+    topic = OffsetCommitRequestTopic(name="watched", partitions=[partition])
     return OffsetCommitRequest(group_id=group, topics=[topic])
 
 
@@ -108,7 +108,7 @@ def test_offset_metadata_is_no_longer_than_allowed() -> None:
 
 @proves("offsets.commit.timeout.ms")
 def test_a_commit_waits_for_replicas_as_long_as_configured() -> None:
-    """Both brokers have their replicas in sync, and the second never takes anything."""
+    """Both replicas are in sync, but the second broker never fetches."""
     settings = {
         "offsets.commit.timeout.ms": str(HOUR_MS),
         "offsets.topic.replication.factor": "2",
@@ -126,12 +126,12 @@ def test_a_commit_waits_for_replicas_as_long_as_configured() -> None:
         with WireClient(node.broker.bootstrap) as member:
             while True:
                 member.send(committing(group), 9)
-                node.stays_away(lambda: False)
+                node.assert_stays_false(lambda: False)
                 if not member.has_answer():
                     break
-                # It is loaded still.
+                # The group is still loaded.
                 member.receive_frame()
-            node.is_due_after(HOUR_MS, member.has_answer)
+            node.assert_happens_after(HOUR_MS, member.has_answer)
 
 
 @proves("offsets.retention.minutes")
@@ -142,7 +142,7 @@ def test_offsets_of_an_empty_group_are_kept_for_their_time() -> None:
     }
     with live_node(settings) as node:
         prepared(node)
-        node.is_due_after(10 * HOUR_MS, lambda: committed(node.client, "g") == (0, {}))
+        node.assert_happens_after(10 * HOUR_MS, lambda: committed(node.client, "g") == (0, {}))
 
 
 @proves("offsets.retention.check.interval.ms")
@@ -153,7 +153,7 @@ def test_old_offsets_are_removed_as_often_as_configured() -> None:
     }
     with live_node(settings) as node:
         prepared(node)
-        node.is_due_after(20 * HOUR_MS, lambda: committed(node.client, "g") == (0, {}))
+        node.assert_happens_after(20 * HOUR_MS, lambda: committed(node.client, "g") == (0, {}))
 
 
 # Transactions
@@ -183,7 +183,7 @@ def test_overdue_transactions_are_checked_as_often_as_configured() -> None:
             fetched = fetch_committed(node.client, PLACE, stable_offset(node.client, PLACE))
             return fetched.last_stable_offset == fetched.high_watermark
 
-        node.is_due_after(HOUR_MS, is_over)
+        node.assert_happens_after(HOUR_MS, is_over)
 
 
 EXPIRY = "transactional.id.expiration.ms"
@@ -203,19 +203,19 @@ def test_transactional_ids_are_kept_for_their_time(waits_for: str) -> None:
             (state,) = node.client.ask(request).transaction_states
             return bool(state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 
-        node.is_due_after(20 * HOUR_MS, is_gone)
+        node.assert_happens_after(20 * HOUR_MS, is_gone)
 
 
 @pytest.mark.parametrize(
-    ("enabled", "told"), [("true", "TRANSACTION_ABORTABLE"), ("false", "NONE@0")]
+    ("enabled", "expected"), [("true", "TRANSACTION_ABORTABLE"), ("false", "NONE@0")]
 )
 @proves("transaction.partition.verification.enable")
-def test_partitions_are_verified_unless_disabled(enabled: str, told: str) -> None:
+def test_partitions_are_verified_unless_disabled(enabled: str, expected: str) -> None:
     with live_node({"transaction.partition.verification.enable": enabled}) as node:
         wait_for_coordinator(node.broker.bootstrap)
         conversation = Conversation(node.broker.bootstrap)
         try:
             conversation.say("a inits")
-            assert conversation.say("a writes t-0=x").endswith(told)
+            assert conversation.say("a writes t-0=x").endswith(expected)
         finally:
             conversation.close()

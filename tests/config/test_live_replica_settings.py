@@ -33,7 +33,7 @@ def accepts(node: LiveNode, topic: str) -> bool:
 @proves("min.insync.replicas", of="topic")
 @proves_change("min.insync.replicas", of="topic")
 def test_the_topic_sets_the_minimum_of_in_sync_replicas() -> None:
-    """The second is fenced, so that there is one."""
+    """The second broker is fenced, so only one replica is in sync."""
     with two_brokers({}) as (node, second):
         topic = second.create_topic("t", FIRST, SECOND, min_insync_replicas="2")
         assert not accepts(node, topic)
@@ -51,11 +51,11 @@ def test_the_node_sets_the_minimum_of_in_sync_replicas() -> None:
         assert accepts(node, topic)
 
 
-# Who leads
+# Leadership
 
 
 @proves("broker.session.timeout.ms")
-def test_a_broker_that_is_silent_for_too_long_leads_nothing() -> None:
+def test_a_broker_without_heartbeats_loses_its_leaderships() -> None:
     with two_brokers({"broker.session.timeout.ms": "600000"}) as (node, second):
         second.heartbeat()
         topic = second.create_topic("t", SECOND, FIRST)
@@ -63,15 +63,15 @@ def test_a_broker_that_is_silent_for_too_long_leads_nothing() -> None:
         for _ in range(30):
             node.advance(1_000)
             assert second.leader(topic) == SECOND
-        node.comes(lambda: second.leader(topic) == FIRST, step_ms=30_000)
+        node.advance_until(lambda: second.leader(topic) == FIRST, step_ms=30_000)
 
 
 def lose_the_leader(node: LiveNode, second: SecondBroker, topic: str) -> None:
-    """The first was not in sync when the second went away."""
+    """The second broker fails while the first one is not in sync."""
     second.heartbeat()
     second.create_topic(topic, SECOND, FIRST)
     second.alter_isr(topic, SECOND)
-    node.comes(lambda: second.leader(topic) == NO_LEADER, step_ms=SESSION_MS // 6)
+    node.advance_until(lambda: second.leader(topic) == NO_LEADER, step_ms=SESSION_MS // 6)
 
 
 SHORT = {"broker.session.timeout.ms": str(SESSION_MS)}
@@ -82,37 +82,37 @@ UNCLEAN = "unclean.leader.election.enable"
 @proves_change(UNCLEAN)
 @proves("unclean.leader.election.interval.ms")
 @pytest.mark.parametrize("of_topic", [True, False])
-def test_a_replica_that_was_not_in_sync_leads_if_it_is_allowed_to(of_topic: bool) -> None:
+def test_an_unclean_leader_is_elected_once_it_is_allowed(of_topic: bool) -> None:
     interval_ms = 20 * 3_600_000
     settings = SHORT | {"unclean.leader.election.interval.ms": str(interval_ms)}
     with two_brokers(settings) as (node, second):
         lose_the_leader(node, second, "t")
         node.change(UNCLEAN, "true", topic="t" if of_topic else "")
-        node.is_due_after(interval_ms, lambda: second.leader("t") == FIRST)
+        node.assert_happens_after(interval_ms, lambda: second.leader("t") == FIRST)
 
 
 @proves(UNCLEAN)
 @proves(UNCLEAN, of="topic")
 @pytest.mark.parametrize("of_topic", [True, False])
-def test_a_replica_that_was_not_in_sync_leads_at_once(of_topic: bool) -> None:
+def test_an_unclean_leader_is_elected_at_once_if_it_is_allowed(of_topic: bool) -> None:
     with two_brokers(SHORT | ({} if of_topic else {UNCLEAN: "true"})) as (node, second):
         second.heartbeat()
         configs = {"unclean_leader_election_enable": "true"} if of_topic else {}
         second.create_topic("t", SECOND, FIRST, **configs)
         second.alter_isr("t", SECOND)
-        node.comes(lambda: second.leader("t") == FIRST, step_ms=SESSION_MS // 6)
+        node.advance_until(lambda: second.leader("t") == FIRST, step_ms=SESSION_MS // 6)
 
 
 def displace_the_preferred(node: LiveNode, second: SecondBroker) -> None:
-    """The first leads though the second should, which is back and in sync."""
+    """The first broker leads, although the second is preferred, back and in sync."""
     second.heartbeat()
     second.create_topic("t", SECOND, FIRST)
-    node.comes(lambda: second.leader("t") == FIRST, step_ms=SESSION_MS // 6)
+    node.advance_until(lambda: second.leader("t") == FIRST, step_ms=SESSION_MS // 6)
     assert not second.heartbeat()
     second.alter_isr("t", FIRST, SECOND)
 
 
-def lead_goes_back(node: LiveNode, second: SecondBroker) -> bool:
+def leadership_returns(node: LiveNode, second: SecondBroker) -> bool:
     second.heartbeat()
     node.advance(SESSION_MS // 6)
     return second.leader("t") == SECOND
@@ -123,9 +123,9 @@ def test_leadership_returns_to_the_preferred_replica_after_the_interval() -> Non
     with two_brokers(SHORT | {"leader.imbalance.check.interval.seconds": "100"}) as (node, second):
         displace_the_preferred(node, second)
         steps = 0
-        while not lead_goes_back(node, second):
+        while not leadership_returns(node, second):
             steps += 1
-            assert steps < 20, "this is the time of the default"
+            assert steps < 20, "this is the default interval"
 
 
 @proves("auto.leader.rebalance.enable")
@@ -137,4 +137,4 @@ def test_leadership_does_not_return_automatically_if_disabled() -> None:
     with two_brokers(SHORT | settings) as (node, second):
         displace_the_preferred(node, second)
         for _ in range(20):
-            assert not lead_goes_back(node, second)
+            assert not leadership_returns(node, second)

@@ -1,4 +1,4 @@
-"""Who a node is, where its data lies, and what it does for topics: settings of its start."""
+"""Settings that apply at the start of a node: its identity, its directories, its topics."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +35,7 @@ CONTROLLERS = 2
 METADATA = "__cluster_metadata-0"
 
 
-# Who it is
+# Identity
 
 
 @pytest.mark.parametrize("settings", [{"node.id": "7"}, {"node.id": "7", "broker.id": "7"}])
@@ -89,8 +89,8 @@ def test_contradicting_settings_are_refused(settings: dict[str, str], complaint:
     "setting", ["inter.broker.listener.name", "security.inter.broker.protocol"]
 )
 @proves("inter.broker.listener.name", "security.inter.broker.protocol", "controller.listener.names")
-def test_listeners_serve_what_they_are_for(setting: str) -> None:
-    """No listener is named PLAINTEXT, the default between brokers."""
+def test_each_listener_serves_its_role(setting: str) -> None:
+    """No listener is named PLAINTEXT, which is the default between brokers."""
     settings = {
         "listeners": "SSL://127.0.0.1:0,RULERS://127.0.0.1:0",
         "listener.security.protocol.map": "SSL:PLAINTEXT,RULERS:PLAINTEXT",
@@ -100,8 +100,8 @@ def test_listeners_serve_what_they_are_for(setting: str) -> None:
     with live_node(settings) as node:
         ports = node.ports
         with WireClient(f"127.0.0.1:{ports['RULERS']}") as rulers:
-            asked = DescribeClusterRequest(endpoint_type=CONTROLLERS)
-            assert [each.port for each in rulers.ask(asked).brokers] == [ports["RULERS"]]
+            request = DescribeClusterRequest(endpoint_type=CONTROLLERS)
+            assert [each.port for each in rulers.ask(request).brokers] == [ports["RULERS"]]
             with pytest.raises(HungUpError):
                 rulers.ask(MetadataRequest(topics=[]), 12)
 
@@ -123,11 +123,11 @@ def test_levels_of_features_that_are_not_final_need_permission(
             format_node(DiskFileSystem(), config, options, 1)
 
 
-# Where its data lies
+# Directories
 
 
 def directories(node: LiveNode) -> dict[str, bool]:
-    """Whether they are cordoned."""
+    """Whether each directory is cordoned, by path."""
     answer = node.client.ask(DescribeLogDirsRequest(topics=None))
     return {each.log_dir: each.is_cordoned for each in answer.results}
 
@@ -136,7 +136,7 @@ def directories(node: LiveNode) -> dict[str, bool]:
 def test_logs_and_metadata_are_in_the_configured_directories(tmp_path: Path) -> None:
     logs, metadata = tmp_path / "logs", tmp_path / "metadata"
     with live_node({"log.dirs": str(logs), "metadata.log.dir": str(metadata)}):
-        assert (logs / "looked-at-0").is_dir()
+        assert (logs / "watched-0").is_dir()
         assert not (logs / METADATA).exists()
         assert (metadata / METADATA).is_dir()
 
@@ -165,7 +165,9 @@ def two_directories(tmp_path: Path) -> Iterator[LiveNode]:
 
 @proves("cordoned.log.dirs")
 @proves_change("cordoned.log.dirs")
-def test_cordoned_directories_get_nothing_new(two_directories: LiveNode, tmp_path: Path) -> None:
+def test_cordoned_directories_get_no_new_replicas(
+    two_directories: LiveNode, tmp_path: Path
+) -> None:
     node, (a, b) = two_directories, (tmp_path / "a", tmp_path / "b")
     assert directories(node) == {str(a): True, str(b): False}
     node.create_topic("first", partitions=4)
@@ -175,7 +177,7 @@ def test_cordoned_directories_get_nothing_new(two_directories: LiveNode, tmp_pat
     assert len(list(a.glob("second-*"))) == 4
     node.change("cordoned.log.dirs", "*", node="1")
     assert set(directories(node).values()) == {True}
-    # The controller hears of it with the next heartbeat.
+    # The controller learns of it from the next heartbeat.
     refused = (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.NONE)
     numbers = iter(range(1000))
 
@@ -192,7 +194,7 @@ def test_cordoned_directories_get_nothing_new(two_directories: LiveNode, tmp_pat
 def test_a_node_reserves_disk_space() -> None:
     with live_node({"moldau.reserve.bytes": "123456"}) as node:
         reserve = node.broker.directory / RESERVE_FILE
-        node.comes(lambda: reserve.exists() and reserve.stat().st_size == 123_456)
+        node.advance_until(lambda: reserve.exists() and reserve.stat().st_size == 123_456)
 
 
 # Topics
@@ -222,9 +224,9 @@ def test_topics_are_created_with_the_configured_defaults() -> None:
 @proves("delete.topic.enable")
 def test_topics_stay_if_deletion_is_disabled() -> None:
     with live_node({"delete.topic.enable": "false"}) as node:
-        refused = {"looked-at": ErrorCode.TOPIC_DELETION_DISABLED}
-        assert delete_topics(node.client, "looked-at") == refused
-        assert partition_count(node, "looked-at") == 1
+        refused = {"watched": ErrorCode.TOPIC_DELETION_DISABLED}
+        assert delete_topics(node.client, "watched") == refused
+        assert partition_count(node, "watched") == 1
 
 
 @proves("max.request.partition.size.limit")
@@ -260,7 +262,7 @@ INTERNAL = {
     "share.coordinator.state.topic.replication.factor",
 )
 def test_internal_topics_are_created_as_configured() -> None:
-    """With the one replica that a single node asks for; the default is three."""
+    """With one replica, as a single node needs; the default is three."""
     settings = {
         f"{prefix}.{name}": value
         for prefix in INTERNAL.values()

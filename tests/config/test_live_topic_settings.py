@@ -1,5 +1,5 @@
-"""Every setting of a topic that has an effect, seen to have it: as the node's default at its start
-and changed while it runs, as a topic's own when it is made and changed later.
+"""Every topic setting that has an effect is observed: as the node's default at start and changed at
+run time, and as the topic's own value at creation and changed later.
 """
 
 from typing import NamedTuple
@@ -40,14 +40,14 @@ NOTHING: dict[str, str] = {}
 
 class Row(NamedTuple):
     name: str
-    """Of the topic's setting."""
+    """The name of the topic's setting."""
     node_name: str
-    """Of the node's; empty if it has none."""
+    """The name of the node's setting; empty if there is none."""
     one: str
     other: str
     check: Check
     needs: dict[str, str] = NOTHING
-    """Other settings of the topic, without which nothing could be seen."""
+    """Other settings of the topic that the check needs."""
     partitions: int = 1
 
 

@@ -104,8 +104,8 @@ def test_logs_are_synced_by_age_only_at_the_scheduled_checks() -> None:
 )
 def test_offsets_are_checkpointed_as_often_as_configured(name: str, file_name: str) -> None:
     with live_node({name: str(HOUR_MS), "moldau.flush.policy": "strict"}) as node:
-        assert node.write("looked-at", b"a", b"b", b"c") == 0
-        node.is_due_after(HOUR_MS, lambda: node.checkpoint(file_name, "looked-at") == 3)
+        assert node.write("watched", b"a", b"b", b"c") == 0
+        node.assert_happens_after(HOUR_MS, lambda: node.checkpoint(file_name, "watched") == 3)
 
 
 @proves("log.flush.start.offset.checkpoint.interval.ms")
@@ -116,10 +116,10 @@ def test_log_start_offsets_are_checkpointed_as_often_as_configured() -> None:
         "log.retention.check.interval.ms": "1000",
     }
     with live_node(settings) as node:
-        assert node.write("looked-at", b"a", b"b", b"c") == 0
-        assert delete_records(node.client, ("looked-at", 0), 3) == (0, 3)
-        assert node.checkpoint(STARTS, "looked-at") == 3
-        node.is_due_after(HOUR_MS, lambda: node.checkpoint(STARTS, "looked-at") == -1)
+        assert node.write("watched", b"a", b"b", b"c") == 0
+        assert delete_records(node.client, ("watched", 0), 3) == (0, 3)
+        assert node.checkpoint(STARTS, "watched") == 3
+        node.assert_happens_after(HOUR_MS, lambda: node.checkpoint(STARTS, "watched") == -1)
 
 
 @proves("log.retention.check.interval.ms")
@@ -127,19 +127,21 @@ def test_old_segments_are_checked_as_often_as_configured() -> None:
     with live_node({"log.retention.check.interval.ms": str(HOUR_MS)}) as node:
         topic = node.create_topic("t", {"retention.ms": "1"})
         assert node.write(topic, b"a") == 0
-        node.is_due_after(HOUR_MS, lambda: offset_at(node.client, (topic, 0), EARLIEST) == 1)
+        node.assert_happens_after(
+            HOUR_MS, lambda: offset_at(node.client, (topic, 0), EARLIEST) == 1
+        )
 
 
 def write_as_a_producer(node: LiveNode) -> int:
     producer_id = next(_producers)
     options = BatchOptions(producer_id=producer_id, producer_epoch=0, base_sequence=0)
     content = build_batch([Record(0, node.now_ms, None, b"a")], options)
-    assert node.write_batch("looked-at", content) == 0
+    assert node.write_batch("watched", content) == 0
     return producer_id
 
 
 def is_forgotten(node: LiveNode, producer_id: int) -> Callable[[], bool]:
-    wanted = TopicRequest(name="looked-at", partition_indexes=[0])
+    wanted = TopicRequest(name="watched", partition_indexes=[0])
 
     def look() -> bool:
         answer = node.client.ask(DescribeProducersRequest(topics=[wanted]))
@@ -160,21 +162,21 @@ def test_producers_expire_after_their_time() -> None:
         for value_ms in (HOUR_MS, 20 * HOUR_MS):
             node.change("producer.id.expiration.ms", str(value_ms))
             known = write_as_a_producer(node)
-            node.is_due_after(value_ms, is_forgotten(node, known))
+            node.assert_happens_after(value_ms, is_forgotten(node, known))
     with live_node(settings) as node:
         known = write_as_a_producer(node)
-        node.is_due_after(HOUR_MS, is_forgotten(node, known))
+        node.assert_happens_after(HOUR_MS, is_forgotten(node, known))
 
 
 @proves("producer.id.expiration.check.interval.ms")
-def test_silent_producers_are_checked_as_often_as_configured() -> None:
+def test_idle_producers_are_checked_as_often_as_configured() -> None:
     settings = {
         "producer.id.expiration.ms": "1",
         "producer.id.expiration.check.interval.ms": str(HOUR_MS),
     }
     with live_node(settings) as node:
         known = write_as_a_producer(node)
-        node.is_due_after(HOUR_MS, is_forgotten(node, known))
+        node.assert_happens_after(HOUR_MS, is_forgotten(node, known))
 
 
 # Flushing
@@ -190,12 +192,14 @@ def test_the_flush_policy_decides_what_is_synced(policy: str, is_synced: bool) -
         "log.flush.offset.checkpoint.interval.ms": "1000",
     }
     with live_node(settings) as node:
-        assert node.write("looked-at", b"a") == 0
+        assert node.write("watched", b"a") == 0
         if is_synced:
-            node.comes(lambda: node.checkpoint(RECOVERY_POINTS, "looked-at") == 1, step_ms=1_000)
+            node.advance_until(
+                lambda: node.checkpoint(RECOVERY_POINTS, "watched") == 1, step_ms=1_000
+            )
         else:
             node.advance(HOUR_MS)
-            node.stays_away(lambda: node.checkpoint(RECOVERY_POINTS, "looked-at") == 1)
+            node.assert_stays_false(lambda: node.checkpoint(RECOVERY_POINTS, "watched") == 1)
 
 
 # Compaction
@@ -208,9 +212,9 @@ def test_the_cleaner_sleeps_as_long_as_configured() -> None:
         topic = node.create_topic("t", COMPACTED | SMALL)
         for value_ms in (HOUR_MS, 20 * HOUR_MS, HOUR_MS):
             node.change("log.cleaner.backoff.ms", str(value_ms))
-            node.stays_away(lambda: False)
+            node.assert_stays_false(lambda: False)
             key = write_twice(node, topic)
-            node.is_due_after(value_ms, is_compacted(node, topic, key))
+            node.assert_happens_after(value_ms, is_compacted(node, topic, key))
 
 
 @proves("log.cleaner.enable")
@@ -219,15 +223,17 @@ def test_nothing_is_compacted_without_the_cleaner() -> None:
         topic = node.create_topic("t", COMPACTED | SMALL)
         key = write_twice(node, topic)
         node.advance(HOUR_MS)
-        node.stays_away(is_compacted(node, topic, key))
+        node.assert_stays_false(is_compacted(node, topic, key))
 
 
 def wait_for_a_pass(node: LiveNode, topic: str) -> None:
-    node.comes(lambda: node.checkpoint(CLEANED, topic) > 0)
+    node.advance_until(lambda: node.checkpoint(CLEANED, topic) > 0)
 
 
 def cleaned_in_one_pass(node: LiveNode, topic: str) -> int:
-    """How many of 12,000 keys the first pass cleans. The rest is too little for another pass."""
+    """The number of keys, of 12,000, that the first pass cleans. The rest is too little for another
+    pass.
+    """
     node.create_topic(
         topic,
         {
@@ -269,9 +275,9 @@ def test_the_cleaner_obeys_its_rate_limit() -> None:
         # Some 150 bytes have to be read twice, and the remaining ones written.
         for _ in range(6):
             node.advance(20_000)
-            node.stays_away(is_compacted(node, topic, key))
+            node.assert_stays_false(is_compacted(node, topic, key))
         node.change(name, "1e9")
-        node.comes(is_compacted(node, topic, key))
+        node.advance_until(is_compacted(node, topic, key))
 
 
 @proves("log.cleaner.io.buffer.size")
@@ -279,7 +285,7 @@ def test_the_cleaner_obeys_its_rate_limit() -> None:
 def test_the_cleaner_reads_no_more_at_once_than_its_buffer_holds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A batch of these has some hundred bytes, a segment 50,000."""
+    """Each batch has a few hundred bytes, a segment 50,000."""
     lengths: list[int] = []
     read = os.pread
 
@@ -320,8 +326,8 @@ def test_as_many_logs_are_compacted_at_a_time_as_there_are_threads() -> None:
     with live_node(settings) as node:
         for number in range(6):
             write_twice(node, node.create_topic(f"t{number}", COMPACTED | SMALL))
-        node.comes(lambda: running() == 3)
-        node.stays_away(lambda: running() != 3)
+        node.advance_until(lambda: running() == 3)
+        node.assert_stays_false(lambda: running() != 3)
         node.change("log.cleaner.threads", "5")
-        node.comes(lambda: running() == 5)
-        node.stays_away(lambda: running() != 5)
+        node.advance_until(lambda: running() == 5)
+        node.assert_stays_false(lambda: running() != 5)

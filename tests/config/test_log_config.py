@@ -25,7 +25,7 @@ def test_text_values_are_parsed_by_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "says"),
+    ("name", "value", "message"),
     [
         ("retention.ms", "abc", "Not a number of type LONG"),
         ("retention.ms", "-2", "at least -1"),
@@ -35,8 +35,8 @@ def test_text_values_are_parsed_by_type() -> None:
         ("no.such.setting", "1", "Unknown topic config name: no.such.setting"),
     ],
 )
-def test_a_bad_value_is_refused_and_named(name: str, value: str, says: str) -> None:
-    with pytest.raises(KafkaError, match=says) as refused:
+def test_a_bad_value_is_refused_and_named(name: str, value: str, message: str) -> None:
+    with pytest.raises(KafkaError, match=message) as refused:
         from_properties(LogConfig, {name: value}, "topic")
     assert refused.value.code is ErrorCode.INVALID_CONFIG
     assert name in str(refused.value)

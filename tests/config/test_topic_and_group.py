@@ -53,7 +53,7 @@ def test_settings_of_another_version_do_not_stop_a_topic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "says"),
+    ("overrides", "message"),
     [
         ({"retention.msec": "1"}, "Unknown topic config name: retention.msec"),
         (
@@ -74,11 +74,11 @@ def test_settings_of_another_version_do_not_stop_a_topic() -> None:
         ({"leader.replication.throttled.replicas": "1"}, "must be the literal '[*]' or a list of"),
     ],
 )
-def test_a_topic_is_refused_what_kafka_refuses(overrides: dict[str, str], says: str) -> None:
+def test_a_topic_is_refused_what_kafka_refuses(overrides: dict[str, str], message: str) -> None:
     with pytest.raises(KafkaError) as refused:
         validate_topic_configs(overrides, NODE)
     assert refused.value.code is ErrorCode.INVALID_CONFIG
-    assert says.replace("[*]", "*") in refused.value.detail
+    assert message.replace("[*]", "*") in refused.value.detail
 
 
 def test_lags_are_compared_with_the_brokers() -> None:
@@ -95,7 +95,7 @@ def test_a_group_without_settings_obeys_the_broker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "says"),
+    ("overrides", "message"),
     [
         ({"session.timeout.ms": "1"}, "Unknown group config name: session.timeout.ms"),
         (
@@ -115,12 +115,12 @@ def test_a_group_without_settings_obeys_the_broker() -> None:
     ],
 )
 def test_a_groups_settings_stay_within_the_brokers_bounds(
-    overrides: dict[str, str], says: str
+    overrides: dict[str, str], message: str
 ) -> None:
     with pytest.raises(KafkaError) as refused:
         validate_group_configs(overrides, NODE)
     assert refused.value.code is ErrorCode.INVALID_CONFIG
-    assert says in refused.value.detail
+    assert message in refused.value.detail
 
 
 def test_a_session_outlasts_a_heartbeat() -> None:

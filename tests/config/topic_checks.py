@@ -1,4 +1,4 @@
-"""How a topic shows which value of a setting it obeys. Each check takes the value that should be in
+"""Checks of the value of a setting that a topic obeys. Each check takes the value that should be in
 force and fails with any other; it can be repeated on one topic.
 """
 
@@ -21,7 +21,7 @@ HOUR_MS = 3_600_000
 JITTERED = 6
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 _fresh = count()
-# Text that all codecs can do something with, and more with more effort.
+# Text that all codecs can compress, and better at a higher level.
 _chance = random.Random(1)
 WORDS = [bytes(_chance.choices(b"abcdefgh", k=_chance.randint(2, 7))) for _ in range(300)]
 TEXT = b" ".join(_chance.choices(WORDS, k=20_000))
@@ -41,7 +41,7 @@ def check_codec(node: LiveNode, topic: str, value: str) -> None:
 
 def check_level(codec: Compression) -> Check:
     def check(node: LiveNode, topic: str, value: str) -> None:
-        """As large as a batch that was compressed with that level."""
+        """The stored batch is as large as one that was compressed at this level."""
         assert node.write(topic, TEXT) == 0
         stored = node.batches(topic)[-1]
         record = Record(0, stored.base_timestamp, None, TEXT)
@@ -83,16 +83,16 @@ def check_policy(node: LiveNode, topic: str, value: str) -> None:
     end = offset_at(node.client, (topic, 0), LATEST)
     node.advance(30 * 24 * HOUR_MS)
     if value == "compact":
-        node.stays_away(lambda: offset_at(node.client, (topic, 0), EARLIEST) == end)
+        node.assert_stays_false(lambda: offset_at(node.client, (topic, 0), EARLIEST) == end)
     else:
-        node.comes(lambda: offset_at(node.client, (topic, 0), EARLIEST) == end)
+        node.advance_until(lambda: offset_at(node.client, (topic, 0), EARLIEST) == end)
 
 
 # Segments and their indexes
 
 
 def check_segment_size(node: LiveNode, topic: str, value: str) -> None:
-    """Filled up to the brim it is not sealed, with one batch more it is."""
+    """A segment that is just full is not sealed; one more batch seals it."""
     node.advance(1000 * HOUR_MS)
     assert node.write(topic, b"a") == 0
     before = node.segments(topic)
@@ -105,7 +105,7 @@ def check_segment_size(node: LiveNode, topic: str, value: str) -> None:
 
 
 def check_segment_age(node: LiveNode, topic: str, value: str) -> None:
-    """Sealed by what comes when it is too old. The last check left a new one."""
+    """The first append after the age limit seals the segment. Earlier checks left a new segment."""
     assert node.write(topic, b"a") == 0
     before = node.segments(topic)
     node.advance(int(value) * 0.8)
@@ -117,8 +117,8 @@ def check_segment_age(node: LiveNode, topic: str, value: str) -> None:
 
 
 def check_segment_jitter(node: LiveNode, topic: str, value: str) -> None:
-    """Of several partitions, after 99 of 100 hours: some segments have been sealed, if random time
-    is taken off. What it is for a segment is decided when that begins.
+    """After 99 of 100 hours, some of several partitions have sealed their segments if a random time
+    is subtracted. It is drawn when a segment begins.
     """
     counts = []
     for pause_ms in (0, 200 * HOUR_MS, 99 * HOUR_MS):
@@ -130,7 +130,7 @@ def check_segment_jitter(node: LiveNode, topic: str, value: str) -> None:
 
 
 def check_index_interval(node: LiveNode, topic: str, value: str) -> None:
-    """Entries of the index of a whole segment, which begins and ends here."""
+    """Counts the index entries of a segment that begins and ends in this check."""
     node.advance(1000 * HOUR_MS)
     for _ in range(40):
         assert node.write(topic, b"a" * 1000) == 0
@@ -142,7 +142,7 @@ def check_index_interval(node: LiveNode, topic: str, value: str) -> None:
 
 
 def check_index_size(node: LiveNode, topic: str, value: str) -> None:
-    """Each batch has its entry of 8 bytes; a full index seals a segment."""
+    """Each batch has an index entry of 8 bytes; a full index seals the segment."""
     assert node.write(topic, b"a") == 0
     node.advance(1000 * HOUR_MS)
     assert node.write(topic, b"a") == 0
@@ -156,7 +156,7 @@ def check_index_size(node: LiveNode, topic: str, value: str) -> None:
 
 
 def size_of(path: Path) -> int:
-    """A thread of the node may delete a file between its listing and this look."""
+    """0 if a thread of the node has deleted the file since it was listed."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -164,7 +164,7 @@ def size_of(path: Path) -> int:
 
 
 def check_retention_size(node: LiveNode, topic: str, value: str) -> None:
-    """With segments of about 1000 bytes."""
+    """Needs segments of about 1000 bytes."""
     for _ in range(40):
         assert node.write(topic, b"a" * 400) == 0
     allowed = int(value)
@@ -175,15 +175,17 @@ def check_retention_size(node: LiveNode, topic: str, value: str) -> None:
     def is_small() -> bool:
         return size() < allowed + 2000
 
-    node.comes(is_small, step_ms=301_000)
+    node.advance_until(is_small, step_ms=301_000)
     node.advance(301_000)
-    node.stays_away(lambda: size() < allowed)
+    node.assert_stays_false(lambda: size() < allowed)
 
 
 def check_retention_time(node: LiveNode, topic: str, value: str) -> None:
     assert node.write(topic, b"a") == 0
     end = offset_at(node.client, (topic, 0), LATEST)
-    node.is_due_after(int(value), lambda: offset_at(node.client, (topic, 0), EARLIEST) == end)
+    node.assert_happens_after(
+        int(value), lambda: offset_at(node.client, (topic, 0), EARLIEST) == end
+    )
 
 
 def check_file_delay(node: LiveNode, topic: str, value: str) -> None:
@@ -191,11 +193,11 @@ def check_file_delay(node: LiveNode, topic: str, value: str) -> None:
     end = offset_at(node.client, (topic, 0), LATEST)
     last = f"{end - 1:020}.log"
     assert delete_records(node.client, (topic, 0), end)[0] == 0
-    node.comes(
+    node.advance_until(
         lambda: last not in {path.name for path in node.files("*.log", f"{topic}-0")},
         step_ms=1_000,
     )
-    node.is_due_after(int(value), lambda: not node.files("*.deleted", f"{topic}-0"))
+    node.assert_happens_after(int(value), lambda: not node.files("*.deleted", f"{topic}-0"))
 
 
 # Flushing
@@ -210,22 +212,22 @@ def check_flush_count(node: LiveNode, topic: str, value: str) -> None:
     if wanted > 1:
         assert node.write(topic, *[b"a"] * (wanted - 1)) == 0
         node.advance(2_000)
-        node.stays_away(is_synced)
+        node.assert_stays_false(is_synced)
     assert node.write(topic, b"a") == 0
-    node.comes(is_synced, step_ms=1_000)
+    node.advance_until(is_synced, step_ms=1_000)
 
 
 def check_flush_time(node: LiveNode, topic: str, value: str) -> None:
     assert node.write(topic, b"a") == 0
     end = offset_at(node.client, (topic, 0), LATEST)
-    node.is_due_after(int(value), lambda: node.checkpoint(RECOVERY_POINTS, topic) == end)
+    node.assert_happens_after(int(value), lambda: node.checkpoint(RECOVERY_POINTS, topic) == end)
 
 
 # Compaction
 
 
 def write_twice(node: LiveNode, topic: str) -> bytes:
-    """A key with two values, in a segment that is sealed after them."""
+    """Writes a key with two values into a segment, and seals it. Returns the key."""
     key = fresh_key()
     assert node.write(topic, b"old", key=key) == 0
     assert node.write(topic, b"new", key=key) == 0
@@ -234,7 +236,7 @@ def write_twice(node: LiveNode, topic: str) -> bytes:
 
 
 def seal(node: LiveNode, topic: str) -> None:
-    """By filling it: these topics have segments of 1000 bytes."""
+    """Seals the segment by filling it: these topics have segments of 1000 bytes."""
     assert node.write(topic, b"a" * 900, key=fresh_key()) == 0
 
 
@@ -243,22 +245,22 @@ def is_compacted(node: LiveNode, topic: str, key: bytes) -> Callable[[], bool]:
 
 
 def check_cleanable_ratio(node: LiveNode, topic: str, value: str) -> None:
-    """1 is never exceeded."""
+    """A ratio of 1 is never exceeded, so nothing is compacted."""
     key = write_twice(node, topic)
     if value == "1":
         node.advance(HOUR_MS)
-        node.stays_away(is_compacted(node, topic, key))
+        node.assert_stays_false(is_compacted(node, topic, key))
     else:
-        node.comes(is_compacted(node, topic, key))
+        node.advance_until(is_compacted(node, topic, key))
 
 
 def check_compaction_lag(node: LiveNode, topic: str, value: str) -> None:
     key = write_twice(node, topic)
-    node.is_due_after(int(value), is_compacted(node, topic, key))
+    node.assert_happens_after(int(value), is_compacted(node, topic, key))
 
 
 def check_overdue_compaction(node: LiveNode, topic: str, value: str) -> None:
-    """It also seals segments, when the next record comes. The ratio would never be reached."""
+    """The lag also seals segments, at the next append. The dirty ratio alone is never reached."""
     key = fresh_key()
     assert node.write(topic, b"old", key=key) == 0
     assert node.write(topic, b"new", key=key) == 0
@@ -267,18 +269,18 @@ def check_overdue_compaction(node: LiveNode, topic: str, value: str) -> None:
         assert node.write(topic, b"a", key=b"other") == 0
         return node.values(topic, key) == [b"new"]
 
-    node.is_due_after(int(value), is_clean)
+    node.assert_happens_after(int(value), is_clean)
 
 
 def check_tombstones(node: LiveNode, topic: str, value: str) -> None:
-    """When a tombstone may go is decided by the first pass that sees it; a later one takes it."""
+    """The first pass over a tombstone sets its delete horizon; a pass after that removes it."""
     key = fresh_key()
     assert node.write(topic, b"old", key=key) == 0
     assert node.write(topic, None, key=key) == 0
     seal(node, topic)
-    node.comes(lambda: node.values(topic, key) == [None])
+    node.advance_until(lambda: node.values(topic, key) == [None])
     for share, left in ((0.6, [None]), (0.6, [])):
         node.advance(int(value) * share)
         other = write_twice(node, topic)
-        node.comes(is_compacted(node, topic, other), step_ms=15_000)
+        node.advance_until(is_compacted(node, topic, other), step_ms=15_000)
         assert node.values(topic, key) == left

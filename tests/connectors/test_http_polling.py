@@ -77,10 +77,10 @@ def test_a_cursor_that_the_answer_names() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"url": "ftp://x"}, "url is http://host/"),
+        ({"url": "ftp://x"}, "url must be http://host/"),
         ({"url": "http://x", "evryMs": "1"}, "did you mean everyMs?"),
-        ({"url": "http://x", "everyMs": "0"}, "everyMs is a whole number from 1"),
-        ({"url": "http://x", "headers": "[1]"}, "headers is a JSON object"),
+        ({"url": "http://x", "everyMs": "0"}, "everyMs must be a whole number from 1"),
+        ({"url": "http://x", "headers": "[1]"}, "headers must be a JSON object"),
     ],
 )
 def test_options_that_are_wrong(options: dict[str, str], said: str) -> None:

@@ -178,5 +178,5 @@ def test_a_catalog_of_the_users_own(session: Any, checkpoint: Path) -> None:
     assert len(columns_of(table, "id")) == 4
     with pytest.raises(mp.MoldauError, match=r"table a\.b: the catalog 'nobodys' cannot be opened"):
         written(checkpoint, session.range(4), 0, path="a.b", catalog="nobodys")
-    with pytest.raises(mp.MoldauError, match="only be in folders yet"):
+    with pytest.raises(mp.MoldauError, match="only be in folders"):
         written(checkpoint, session.range(4), 0, path="s3://bucket/lake")

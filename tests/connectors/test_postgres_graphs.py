@@ -9,7 +9,7 @@ import moldau.pipelines as mp
 from moldau.core.connectors.postgres_sql import (
     Cursor,
     Merge,
-    Written,
+    WrittenColumn,
     check_lag,
     kind_of,
     quoted_table,
@@ -74,7 +74,7 @@ def test_a_file_declares_tables_and_events(tmp_path: Path) -> None:
         ("tasks: 4", "taks: 4", "did you mean tasks?"),
         ("    by: changed\n", "", "needs the column by which"),
         ("dead_letter: orders.dlq", "on_error: dead_letter", "there is no dead_letter topic"),
-        ("dead_letter: orders.dlq", "on_error: pass", "on_error is dead_letter, drop or fail"),
+        ("dead_letter: orders.dlq", "on_error: pass", "on_error must be dead_letter, drop or fail"),
         ("key: id, create", "create", "mode upsert needs a key"),
         ("[op, key]", "[opp]", "a record has no 'opp'"),
         ("format: debezium", "format: json", "a record has no 'op'"),
@@ -82,7 +82,7 @@ def test_a_file_declares_tables_and_events(tmp_path: Path) -> None:
         ("{topic: seen}", "{topic: seen, format: debezium}", "debezium can only be read"),
     ],
 )
-def test_what_cannot_be_is_told_with_its_place(
+def test_what_cannot_be_is_reported_with_its_place(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
     assert old in YAML
@@ -125,9 +125,9 @@ def test_kinds_that_only_one_side_has() -> None:
 
 
 def test_an_upsert_takes_the_last_of_each_key_and_deletes() -> None:
-    columns = (Written("id", "int", "integer"), Written("n", "int", "integer"))
+    columns = (WrittenColumn("id", "int", "integer"), WrittenColumn("n", "int", "integer"))
     merge = Merge(
-        table="t", stage="s", columns=columns, mode=Mode.UPSERT, key=("id",), deleted_place=2
+        table="t", stage="s", columns=columns, mode=Mode.UPSERT, key=("id",), deleted_index=2
     )
     ((statement, takes_attempts),) = merge.statements()
     assert takes_attempts

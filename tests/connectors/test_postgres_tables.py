@@ -262,7 +262,7 @@ steps:
         ({"target": "stranger"}, 'password authentication failed for user "stranger"'),
     ],
 )
-def test_what_is_wrong_is_told_in_a_line(
+def test_what_is_wrong_is_reported_in_a_line(
     session: Any, postgres: PostgresProcess, tmp_path: Path, changes: dict[str, str], said: str
 ) -> None:
     if not postgres.rows("SELECT to_regclass('amounts')")[0][0]:

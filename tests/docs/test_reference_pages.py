@@ -41,6 +41,17 @@ def test_every_error_code_has_a_meaning() -> None:
     assert set(error_meanings()) == {code.name for code in ErrorCode}
 
 
+def test_errors_and_log_lines_are_among_the_messages() -> None:
+    content = (DOCS / "reference" / "error-messages.md").read_text(encoding="utf-8")
+    for message, kind in [
+        ("wakeup() was called", "WakeupError"),
+        ("expected a topic name, a str that is not empty, got &lt;topic>", "ClientError"),
+        ("broker … is fenced: its session has expired", "WARNING"),
+        ("&lt;path> is not a directory", "FormatError"),
+    ]:
+        assert f"| {message} | {kind} |" in content
+
+
 def test_every_public_name_is_in_the_python_reference() -> None:
     for name, module in MODULES.items():
         page = (DOCS / "reference" / "python" / f"{name}.md").read_text(encoding="utf-8")

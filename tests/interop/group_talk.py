@@ -14,7 +14,7 @@ from core.groups.scenario import DASHES, Client, Scenario, blocks_of
 from support.running_node import fresh_name
 from support.wire_client import WireClient
 
-from moldau.core.coordinator.effects import Ticket
+from moldau.core.coordinator.effects import AnyTicket, Ticket
 from moldau.core.groups.joining import Join
 from moldau.core.groups.member import Caller
 from moldau.protocol.api_keys import ApiKey
@@ -52,8 +52,8 @@ class WireBench:
         self.address = address
         self._connections: dict[str, WireClient] = {}
         self._tickets = 0
-        self._expected: dict[str, list[tuple[Ticket, Message, int]]] = {}
-        self.answers: list[tuple[Ticket, Any]] = []
+        self._expected: dict[str, list[tuple[AnyTicket, Message, int]]] = {}
+        self.answers: list[tuple[AnyTicket, Any]] = []
 
     def close(self) -> None:
         """Closes the connections; the next request opens new ones."""
@@ -87,13 +87,17 @@ class WireBench:
         if connection is not None:
             connection.close()
 
-    def ticket(self) -> Ticket:
+    def ticket(self) -> AnyTicket:
         self._tickets += 1
         return Ticket(self._tickets)
 
     def send(
-        self, name: str, request: Message, version: int | None = None, ticket: Ticket | None = None
-    ) -> Ticket:
+        self,
+        name: str,
+        request: Message,
+        version: int | None = None,
+        ticket: AnyTicket | None = None,
+    ) -> AnyTicket:
         version = request.VERSIONS[1] if version is None else version
         self.connection(name).send(request, version)
         ticket = self.ticket() if ticket is None else ticket
@@ -112,13 +116,13 @@ class WireBench:
         )
         self.send(join.caller.client_id, request, join.version, join.ticket)
 
-    def sync(self, request: SyncGroupRequest, caller: Caller) -> Ticket:
+    def sync(self, request: SyncGroupRequest, caller: Caller) -> AnyTicket:
         return self.send(caller.client_id, request)
 
-    def heartbeat(self, request: HeartbeatRequest, caller: Caller) -> Ticket:
+    def heartbeat(self, request: HeartbeatRequest, caller: Caller) -> AnyTicket:
         return self.send(caller.client_id, request)
 
-    def commit(self, request: OffsetCommitRequest, caller: Caller, version: int = 9) -> Ticket:
+    def commit(self, request: OffsetCommitRequest, caller: Caller, version: int = 9) -> AnyTicket:
         return self.send(caller.client_id, request, version)
 
 
@@ -214,7 +218,7 @@ class Conversation(Scenario):
             request.member_id = leaving[0].member_id
         else:
             request.members = leaving
-        self._asked(client, "leaves", self.wire.send(client.name, request, version))
+        self._sent(client, "leaves", self.wire.send(client.name, request, version))
 
     def _fetch(self, client: Client, words: list[str]) -> None:
         options = dict(w.split("=", 1) for w in words if "=" in w)
@@ -235,7 +239,7 @@ class Conversation(Scenario):
                 for name, index in places
             ]
             request.topics = old or None
-        self._asked(client, "fetches", self.wire.send(client.name, request, version))
+        self._sent(client, "fetches", self.wire.send(client.name, request, version))
 
     def _drop_offsets(self, client: Client, words: list[str]) -> None:
         request = OffsetDeleteRequest(
@@ -247,7 +251,7 @@ class Conversation(Scenario):
                 for name, index in (w.rsplit("-", 1) for w in words)
             ],
         )
-        self._asked(client, "drops", self.wire.send(client.name, request))
+        self._sent(client, "drops", self.wire.send(client.name, request))
 
     def _list(self, client: Client, words: list[str]) -> None:
         options = dict(w.split("=", 1) for w in words)
@@ -255,17 +259,17 @@ class Conversation(Scenario):
             states_filter=options["states"].split(",") if "states" in options else [],
             types_filter=options["types"].split(",") if "types" in options else [],
         )
-        self._asked(client, "lists", self.wire.send(client.name, request))
+        self._sent(client, "lists", self.wire.send(client.name, request))
 
     def _describe(self, client: Client, words: list[str]) -> None:
         version = next((int(w[2:]) for w in words if w.startswith("v=")), 6)
         groups = [self._named(w) for w in words if not w.startswith("v=")]
         request = DescribeGroupsRequest(groups=groups)
-        self._asked(client, "describes", self.wire.send(client.name, request, version))
+        self._sent(client, "describes", self.wire.send(client.name, request, version))
 
     def _delete(self, client: Client, words: list[str]) -> None:
         request = DeleteGroupsRequest(groups_names=[self._named(w) for w in words])
-        self._asked(client, "deletes", self.wire.send(client.name, request))
+        self._sent(client, "deletes", self.wire.send(client.name, request))
 
     def _find(self, client: Client, words: list[str]) -> None:
         version = next((int(w[2:]) for w in words if w.startswith("v=")), 6)
@@ -275,7 +279,7 @@ class Conversation(Scenario):
             request.key = client.group_id
         else:
             request.coordinator_keys = [client.group_id]
-        self._asked(client, "finds", self.wire.send(client.name, request, version))
+        self._sent(client, "finds", self.wire.send(client.name, request, version))
 
     # Text form of responses
 

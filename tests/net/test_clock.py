@@ -44,7 +44,7 @@ async def test_cancelled_timers_do_not_wait_for_their_time() -> None:
     clock.close()
 
 
-async def test_advancing_fires_what_falls_due_and_nothing_else() -> None:
+async def test_advancing_fires_only_timers_that_become_due() -> None:
     clock = ShiftedClock()
     fired: list[str] = []
     hour = asyncio.Event()

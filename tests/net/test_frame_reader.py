@@ -106,7 +106,7 @@ def test_lengths_outside_the_limit_are_refused(length: int) -> None:
         deliver(frames, length.to_bytes(4, "big", signed=True))
 
 
-def test_good_frames_before_a_bad_length_are_given_out() -> None:
+def test_good_frames_before_a_bad_length_are_returned() -> None:
     frames = new_frames(limit=1000)
     stream = frame(b"good") + (5000).to_bytes(4, "big")
     frames.buffer()[: len(stream)] = stream

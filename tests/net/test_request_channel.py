@@ -27,7 +27,7 @@ async def ask(channel: RequestChannel) -> str | None:
     return (await channel.ask(METADATA, MetadataResponse, VERSION)).cluster_id
 
 
-async def test_pipelined_answers_find_their_requests() -> None:
+async def test_pipelined_responses_reach_their_requests() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         waiting = [await next_request(reader) for _ in range(10)]
         for request in waiting:
@@ -41,7 +41,7 @@ async def test_pipelined_answers_find_their_requests() -> None:
     assert found == [f"answer {number}" for number in range(10)]
 
 
-async def test_an_answer_may_arrive_in_pieces() -> None:
+async def test_a_response_may_arrive_in_pieces() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for byte in answer(await next_request(reader), MetadataResponse(cluster_id="whole")):
             writer.write(bytes([byte]))
@@ -75,19 +75,19 @@ async def test_no_more_than_the_limit_is_under_way() -> None:
         await channel.close()
 
 
-async def test_a_late_answer_fails_everything_that_waits() -> None:
-    heard = asyncio.Event()
+async def test_a_late_response_fails_all_waiting_requests() -> None:
+    received = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await next_request(reader)
-        heard.set()
+        received.set()
         await reader.read()
 
     clock = ShiftedClock()
     async with strange_server(serve) as address:
         channel = await RequestChannel.open(address, clock)
         requested = [asyncio.ensure_future(ask(channel)) for _ in range(2)]
-        await heard.wait()
+        await received.wait()
         clock.advance(30_001)
         outcomes = await asyncio.gather(*requested, return_exceptions=True)
         await channel.close()
@@ -105,7 +105,7 @@ async def test_an_unexpected_response_ends_the_connection() -> None:
 
     async with strange_server(serve) as address:
         channel = await RequestChannel.open(address, Clock())
-        with pytest.raises(ChannelError, match="no request of ours"):
+        with pytest.raises(ChannelError, match="unknown correlation id"):
             await ask(channel)
         assert channel.is_closed
 
@@ -147,7 +147,7 @@ async def test_a_broken_connection_fails_waiting_requests() -> None:
 
 
 async def test_a_node_that_knows_only_old_versions_is_understood() -> None:
-    """KIP-511: the answer to an unknown version of ApiVersions is in version 0."""
+    """KIP-511: the response to an unknown version of ApiVersions has version 0."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await next_request(reader)
@@ -165,7 +165,7 @@ async def test_a_node_that_knows_only_old_versions_is_understood() -> None:
     assert found.api_keys[0].max_version == 2
 
 
-async def test_a_cancelled_question_disturbs_no_other() -> None:
+async def test_a_cancelled_request_does_not_disturb_others() -> None:
     first_heard = asyncio.Event()
     may_answer = asyncio.Event()
 

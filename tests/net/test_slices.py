@@ -8,11 +8,11 @@ import time
 import pytest
 
 from moldau.net import slices
-from moldau.net.slices import ITEMS_BETWEEN_LOOKS, SLICE_S, Slices, in_slices
+from moldau.net.slices import ITEMS_BETWEEN_CHECKS, SLICE_S, Slices, in_slices
 
 
 def test_short_work_is_done_at_once() -> None:
-    assert in_slices(str, range(ITEMS_BETWEEN_LOOKS - 1), "".join) == "0123456"
+    assert in_slices(str, range(ITEMS_BETWEEN_CHECKS - 1), "".join) == "0123456"
 
 
 async def test_long_work_is_done_in_order_and_others_have_their_turns(
@@ -23,18 +23,18 @@ async def test_long_work_is_done_in_order_and_others_have_their_turns(
     loop = asyncio.get_running_loop()
 
     def work(number: int) -> int:
-        if number % ITEMS_BETWEEN_LOOKS == 0:
+        if number % ITEMS_BETWEEN_CHECKS == 0:
             loop.call_soon(seen.append, "other")
         seen.append(number)
         return number
 
-    outcome = in_slices(work, range(4 * ITEMS_BETWEEN_LOOKS), list)
+    outcome = in_slices(work, range(4 * ITEMS_BETWEEN_CHECKS), list)
     assert inspect.isawaitable(outcome)
-    assert await outcome == list(range(4 * ITEMS_BETWEEN_LOOKS))
+    assert await outcome == list(range(4 * ITEMS_BETWEEN_CHECKS))
     assert [at for at, each in enumerate(seen) if each == "other"] == [8, 17, 26, 35]
 
 
-async def test_however_many_have_long_work_each_turn_of_the_loop_has_time_for_one(
+async def test_each_turn_of_the_loop_runs_one_slice_of_long_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slices, "SLICE_S", 0.0)

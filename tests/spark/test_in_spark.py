@@ -179,7 +179,7 @@ def test_stateful_queries_run_on_the_source(session: Any, node: ThreadBroker) ->
         ({"startingOffsets": "latest"}, "reads nothing in a batch"),
     ],
 )
-def test_wrong_options_are_told_through_spark(
+def test_wrong_options_are_reported_through_spark(
     session: Any, node: ThreadBroker, options: dict[str, str], said: str
 ) -> None:
     from pyspark.errors import PySparkException

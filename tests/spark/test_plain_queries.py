@@ -74,7 +74,7 @@ def test_a_running_query_bears_a_killed_broker(
     assert set(read_numbers(own_broker, target)) == set(range(700))
 
 
-def test_a_table_is_told_that_its_options_are_lost(session: Any, node: ThreadBroker) -> None:
+def test_that_a_tables_options_are_lost_is_reported(session: Any, node: ThreadBroker) -> None:
     from pyspark.errors import PySparkException
 
     given = f"OPTIONS (`kafka.bootstrap.servers` '{node.bootstrap}', subscribe 'any')"
@@ -82,7 +82,7 @@ def test_a_table_is_told_that_its_options_are_lost(session: Any, node: ThreadBro
         session.sql(f"CREATE TABLE lost USING moldau {given}")
 
 
-def test_a_broker_that_is_not_there_is_told_through_spark(session: Any) -> None:
+def test_a_broker_that_is_not_there_is_reported_through_spark(session: Any) -> None:
     from pyspark.errors import PySparkException
 
     known = {"kafka.bootstrap.servers": "127.0.0.1:1"}

@@ -49,11 +49,11 @@ moldau.core.spark.errors.DataLossError: orders-0: records from 4 to 9 cannot be 
 
 
 @pytest.mark.parametrize("told", TOLD)
-def test_the_cause_is_told(told: str) -> None:
+def test_the_cause_is_reported(told: str) -> None:
     assert cause_of(RuntimeError(TOLD[told])) == told
 
 
-def test_the_first_cause_is_told_beside_words_that_say_nothing() -> None:
+def test_the_first_cause_is_reported_beside_words_that_say_nothing() -> None:
     failure = RuntimeError("Task not serializable")
     failure._cause = RuntimeError("Task not serializable")  # type: ignore[attr-defined]
     failure._cause._cause = ValueError("illegal size 5")  # type: ignore[attr-defined]
@@ -61,14 +61,14 @@ def test_the_first_cause_is_told_beside_words_that_say_nothing() -> None:
     assert cause_of(failure) == told
 
 
-def test_of_a_call_into_the_jvm_the_line_is_told_that_says_what_was_raised() -> None:
+def test_of_a_call_into_the_jvm_the_line_is_reported_that_says_what_was_raised() -> None:
     failure = RuntimeError(
         "An error occurred while calling o12.collect.\n: java.io.IOException: full"
     )
     assert first_line(failure) == "java.io.IOException: full"
 
 
-def test_of_a_call_that_a_batch_made_the_same_line_is_told() -> None:
+def test_of_a_call_that_a_batch_made_the_same_line_is_reported() -> None:
     failure = RuntimeError(
         "Traceback (most recent call last):\n"
         '  File "/lib/python3.13/site-packages/py4j/protocol.py", line 327, in get_value\n'
@@ -147,7 +147,7 @@ def test_only_what_would_fail_again_is_not_tried_again(
         ("/usr/lib/python3.11/json/decoder.py", False),
     ],
 )
-def test_a_users_line_is_told_from_those_of_libraries(file: str, is_users: bool) -> None:
+def test_a_users_line_is_distinguished_from_those_of_libraries(file: str, is_users: bool) -> None:
     failure = RuntimeError(UDF.format(file=file, raised="ValueError: x"))
     assert is_repeatable(failure) is is_users
     assert is_of_rows(failure) is is_users

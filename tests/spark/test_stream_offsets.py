@@ -12,7 +12,7 @@ from spark.rows import fresh_topic, read_parts, send, source, values
 from moldau import Admin, Producer
 from moldau.admin import Committed
 from moldau.core.spark.errors import DataLossError
-from moldau.core.spark.exactly_once import Marker, write_marker
+from moldau.core.spark.exactly_once import BatchMarker, write_marker
 from moldau.spark.source.stream_reader import StreamReader
 from moldau.testing import ThreadBroker
 from moldau.types import TopicPartition
@@ -174,7 +174,7 @@ def test_a_query_can_start_where_its_group_is(node: ThreadBroker) -> None:
 def test_the_progress_of_an_exactly_once_sink_is_left_alone(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     place = TopicPartition(topic, 0)
-    marker = write_marker(Marker("query", 3, "digest"))
+    marker = write_marker(BatchMarker("query", 3, "digest"))
     send(node, topic, numbers(0, 5))
     group = f"sink-{topic}"
     with Admin(node.bootstrap) as admin:
@@ -189,7 +189,7 @@ def test_the_progress_of_an_exactly_once_sink_is_left_alone(node: ThreadBroker) 
 def test_a_sink_that_begins_later_is_left_alone_too(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     place = TopicPartition(topic, 0)
-    marker = write_marker(Marker("query", 0, "digest"))
+    marker = write_marker(BatchMarker("query", 0, "digest"))
     group = f"sink-{topic}"
     reader = stream(node, topic, kafka__group__id=group)
     start = reader.initialOffset()

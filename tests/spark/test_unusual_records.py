@@ -200,7 +200,7 @@ def test_without_spark_it_is_said_what_to_install() -> None:
     assert run.stdout == "Spark jobs need pyspark; install it with pip install 'moldau[spark]'\n"
 
 
-def test_a_table_without_options_is_told_why(node: ThreadBroker) -> None:
+def test_a_table_without_options_explains_why(node: ThreadBroker) -> None:
     found = type(source(node))({})
     with pytest.raises(OptionError, match="CREATE TEMPORARY VIEW"):
         found.reader(found.schema())

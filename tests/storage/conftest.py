@@ -1,4 +1,4 @@
-"""Closes everything that a test has opened: files and directory locks."""
+"""Closes the files and directory locks that a test has opened."""
 
 from collections.abc import Iterator
 

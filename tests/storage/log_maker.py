@@ -185,7 +185,7 @@ def read_all(
 
 
 def read_from(log: Log, offset: int, isolation: Isolation, step: int = 1 << 20) -> Iterator[Record]:
-    """As a consumer does: continues where the last read ended, until there is nothing more."""
+    """Reads like a consumer: each read continues where the last one ended, up to the end."""
     while True:
         result = log.read(Offset(offset), step, isolation=isolation)
         if not len(result.records):

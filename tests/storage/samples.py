@@ -1,4 +1,4 @@
-"""The log directories that Apache Kafka 4.3.1 wrote, and what its clients read from them."""
+"""The log directories that Apache Kafka 4.3.1 wrote, and the records that its clients read."""
 
 import json
 import tarfile

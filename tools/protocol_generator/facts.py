@@ -1,4 +1,4 @@
-"""The facts as typed rows. Oddities in them are checked here, so that rendering is simple."""
+"""The facts as typed rows. Irregular facts are rejected here, so that rendering is simple."""
 
 import json
 import keyword

@@ -121,7 +121,7 @@ COMMANDS = {
     "consume": LazyCommand(_consume, "Read records from topics.", _USE, True),
     "offsets": LazyCommand(_offsets, "Show offsets of partitions.", _USE),
     "records": LazyCommand(_records, "Delete records before an offset.", _USE),
-    "topics": LazyCommand(_topics, "List, create, alter and delete topics.", _ADMINISTER),
+    "topics": LazyCommand(_topics, "List, create, describe, alter and delete topics.", _ADMINISTER),
     "groups": LazyCommand(_groups, "Consumer groups: members, lag, offsets.", _ADMINISTER),
     "transactions": LazyCommand(
         _transactions,
@@ -160,7 +160,7 @@ COMMANDS = {
 app = typer.Typer(
     name="moldau",
     cls=lazy_group(COMMANDS),
-    help="Apache Kafka's system in Python.",
+    help="Apache Kafka rebuilt in Python.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -186,4 +186,4 @@ def moldau(
         ),
     ] = False,
 ) -> None:
-    """Apache Kafka's system in Python."""
+    """Apache Kafka rebuilt in Python."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from moldau.client.errors import ConfigError
 from moldau.config.client_settings.common import ClientConfig
 from moldau.config.schema import Setting, unknown_setting
-from moldau.config.values import WANTED, Kind
+from moldau.config.values import VALUE_FORMS, Kind
 from moldau.protocol.errors import KafkaError
 from moldau.types import INT16_MAX, INT32_MAX, INT64_MAX
 
@@ -69,7 +69,7 @@ def _value(declared: Setting, value: Any) -> Any:
     taken = _python_value(declared, value)
     if taken is None:
         shown = "" if declared.is_sensitive else f"={value!r}"
-        raise ConfigError(f"{declared.name}{shown} is not {WANTED[declared.kind]}")
+        raise ConfigError(f"{declared.name}{shown} is not {VALUE_FORMS[declared.kind]}")
     declared.verify(taken)
     return taken
 

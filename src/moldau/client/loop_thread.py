@@ -89,7 +89,7 @@ class LoopThread:
         """The error that says why the thread is not usable."""
         if self._is_forked:
             return ClosedError(
-                "this client was made before the process was forked; make one in each process"
+                "this client was created before the process was forked; create one in each process"
             )
         return ClosedError("this client is closed")
 

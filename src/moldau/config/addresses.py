@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from moldau.types import BrokerId
+
 PORT_MAX = 65535
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
@@ -16,7 +18,7 @@ class HostPort(NamedTuple):
 
 
 class Voter(NamedTuple):
-    node_id: int
+    node_id: BrokerId
     host: str
     port: int
 
@@ -41,7 +43,7 @@ def voter(text: str) -> Voter | None:
     address = host_and_port(rest)
     if address is None or not (number.isascii() and number.isdecimal()):
         return None
-    return Voter(int(number), *address)
+    return Voter(BrokerId(int(number)), *address)
 
 
 def listener_address(text: str) -> Address | None:

@@ -218,11 +218,13 @@ class BrokerConfig(
 
     @property
     def controller_listeners(self) -> tuple[Listener, ...]:
-        return tuple(one for one in self.bound_listeners if one.name in self.controller_names)
+        return tuple(each for each in self.bound_listeners if each.name in self.controller_names)
 
     @property
     def broker_listeners(self) -> tuple[Listener, ...]:
-        return tuple(one for one in self.bound_listeners if one.name not in self.controller_names)
+        return tuple(
+            each for each in self.bound_listeners if each.name not in self.controller_names
+        )
 
     @cached_property
     def _advertised(self) -> tuple[Listener, ...]:
@@ -238,8 +240,8 @@ class BrokerConfig(
     @cached_property
     def advertised_controller_listeners(self) -> tuple[Listener, ...]:
         """In the order of controller.listener.names. The node fills in empty hosts."""
-        advertised = {one.name: one for one in self._advertised}
-        bound = {one.name: one for one in self.bound_listeners}
+        advertised = {each.name: each for each in self._advertised}
+        bound = {each.name: each for each in self.bound_listeners}
         found = []
         for position, name in enumerate(self.controller_names):
             if name in advertised:
@@ -252,9 +254,9 @@ class BrokerConfig(
         """The listener, with this node's address in the list of voters if it has none itself."""
         if listener.host not in {"", WILDCARD_HOST}:
             return listener
-        for one in self.voters if is_first else ():
-            if one.node_id == self.node_id:
-                return listener._replace(host=one.host, port=one.port)
+        for each in self.voters if is_first else ():
+            if each.node_id == self.node_id:
+                return listener._replace(host=each.host, port=each.port)
         return listener._replace(host="")
 
     @cached_property
@@ -320,7 +322,7 @@ def _with_node_id(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _refuse_missing(given: Mapping[str, str]) -> None:
-    required = [one.name for one in BrokerConfig.declared.values() if one.is_required]
+    required = [each.name for each in BrokerConfig.declared.values() if each.is_required]
     # A file without roles belongs to Kafka 3, or is not a broker's configuration at all.
     required.sort(key=lambda name: name != "process.roles")
     missing = next((name for name in required if name not in given), None)

@@ -8,6 +8,7 @@ from moldau.config.addresses import host_and_port, voter
 from moldau.config.schema import Check, invalid_value
 from moldau.config.values import java_set
 
+BY_DURATION = re.compile(r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?")
 _THROTTLED = r"([0-9]+:[0-9]+)?"
 
 
@@ -83,7 +84,7 @@ def _nothing(name: str, value: str | tuple[str, ...]) -> str | None:
     return _empty(name, "any non-empty value")
 
 
-NOT_EMPTY = Check("more than nothing", _nothing)
+NOT_EMPTY = Check("not empty", _nothing)
 
 GZIP_LEVEL = holding(
     "-1 or 1 to 9",

@@ -194,7 +194,7 @@ def _check_roles(config: "BrokerConfig") -> None:
     if config.is_controller:
         _require(
             not voters or config.node_id in voters,
-            f"controller.quorum.voters: node.id={config.node_id} is a controller, but not in it",
+            f"controller.quorum.voters lacks node.id={config.node_id}, which is a controller",
         )
         bound = {listener.name for listener in config.bound_listeners}
         strange = [name for name in names if name not in bound]
@@ -203,17 +203,17 @@ def _check_roles(config: "BrokerConfig") -> None:
         )
         _require(
             config.is_broker or bound == set(names),
-            "listeners: a node that is only a controller has only the listeners of "
+            "listeners: a node that is only a controller must have only the listeners of "
             "controller.listener.names",
         )
         return
     _require(
         config.node_id not in voters,
-        f"controller.quorum.voters: node.id={config.node_id} is not a controller, but in it",
+        f"controller.quorum.voters has node.id={config.node_id}, which is not a controller",
     )
     _require(
         not config.controller_listeners,
-        "listeners: a node that is not a controller has none of controller.listener.names",
+        "listeners: a node that is not a controller must have none of controller.listener.names",
     )
     _require(
         not config.controller_quorum_auto_join_enable,

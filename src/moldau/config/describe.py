@@ -45,7 +45,7 @@ class Described(NamedTuple):
 
 
 def describe_broker(config: BrokerConfig) -> list[Described]:
-    """All settings of a node. Internal ones and those of plugins only if they are set."""
+    """All settings of a node. Internal settings and those of plugins are included only if set."""
     names = {name for name, declared in config.declared.items() if not declared.is_internal}
     layers = config.layers
     return [
@@ -121,7 +121,7 @@ def _broker_synonyms_of(
     """All values of a broker's setting, without synonyms that have priority over its name."""
     names = _names_of(name)
     defaults = _defaults_of(names) if with_defaults else {}
-    said = [
+    synonyms = [
         Synonym(synonym, None if hide else layer[synonym], source)
         for layer, source in (
             (layers.own, Source.DYNAMIC_BROKER),
@@ -132,8 +132,8 @@ def _broker_synonyms_of(
         for synonym in names
         if synonym in layer
     ]
-    first = next((place for place, one in enumerate(said) if one.name == name), len(said))
-    return tuple(said[first:])
+    first = next((index for index, each in enumerate(synonyms) if each.name == name), len(synonyms))
+    return tuple(synonyms[first:])
 
 
 def _names_of(name: str) -> tuple[str, ...]:

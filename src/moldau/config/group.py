@@ -1,19 +1,18 @@
 """The settings that a group can override, within the broker's bounds."""
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from moldau.config.broker_settings.groups import GroupSettings
 from moldau.config.broker_settings.share import ShareSettings
 from moldau.config.broker_settings.streams import StreamsSettings
-from moldau.config.checks import at_least, one_of
+from moldau.config.checks import BY_DURATION, at_least, one_of
 from moldau.config.schema import (
     Check,
     SettingGroup,
     from_properties,
     invalid_value,
-    narrowed,
+    overriding,
     refused,
     setting,
 )
@@ -24,11 +23,10 @@ if TYPE_CHECKING:
     from moldau.config.broker import BrokerConfig
 
 _OF_BROKER = GroupSettings.declared | ShareSettings.declared | StreamsSettings.declared
-_DURATION = r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?"
 
 
 def _offset_reset(name: str, text: str) -> str | None:
-    if text in {"latest", "earliest"} or re.fullmatch(_DURATION, text):
+    if text in {"latest", "earliest"} or BY_DURATION.fullmatch(text):
         return None
     reason = (
         f"Invalid value `{text}` for configuration {name}. The value must be either 'earliest', "
@@ -38,7 +36,7 @@ def _offset_reset(name: str, text: str) -> str | None:
 
 
 def _as_broker(name: str, doc: str, check: Check | None = None) -> Any:
-    return narrowed(_OF_BROKER[f"group.{name}"], name, doc, check=check)
+    return overriding(_OF_BROKER[f"group.{name}"], name, doc, check=check)
 
 
 class GroupConfig(SettingGroup):
@@ -67,7 +65,7 @@ class GroupConfig(SettingGroup):
     )
     share_delivery_count_limit: int = _as_broker(
         "share.delivery.count.limit",
-        "How often a record is delivered to the share group before it is archived.",
+        "How many times a record is delivered to the share group before it is archived.",
         at_least(2),
     )
     share_heartbeat_interval_ms: int = _as_broker(

@@ -84,7 +84,7 @@ def check_ports(listeners: Sequence[Listener]) -> None:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
                 f"listeners: {' and '.join(sharer.name for sharer in sharers)} share port {port}, "
-                "which only one IPv4 and one IPv6 address may",
+                "which only one IPv4 and one IPv6 address can share",
             )
 
 

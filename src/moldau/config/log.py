@@ -9,7 +9,7 @@ from moldau.config.broker_settings.logs import LogSettings
 from moldau.config.broker_settings.quorum import QuorumSettings
 from moldau.config.broker_settings.remote import RemoteSettings
 from moldau.config.checks import THROTTLED_REPLICAS, at_least
-from moldau.config.schema import SettingGroup, narrowed, setting
+from moldau.config.schema import SettingGroup, overriding, setting
 from moldau.config.values import BOOLEAN, DAY_MS, INT, LIST, LONG
 from moldau.types import INT64_MAX
 
@@ -24,7 +24,7 @@ _OF_BROKER = (
 
 
 def _as_broker(name: str, synonym: str, doc: str) -> Any:
-    return narrowed(_OF_BROKER[synonym], name, doc)
+    return overriding(_OF_BROKER[synonym], name, doc)
 
 
 class LogConfig(SettingGroup):
@@ -81,7 +81,7 @@ class LogConfig(SettingGroup):
         "follower.replication.throttled.replicas",
         LIST,
         (),
-        "Replicas whose fetching is throttled, as partition:broker; * is all.",
+        "Replicas that fetch at a throttled rate, as partition:broker; * is all.",
         check=THROTTLED_REPLICAS,
     )
     index_interval_bytes: int = _as_broker(
@@ -101,7 +101,7 @@ class LogConfig(SettingGroup):
         "leader.replication.throttled.replicas",
         LIST,
         (),
-        "Replicas whose serving of followers is throttled, as partition:broker; * is all.",
+        "Replicas that serve followers at a throttled rate, as partition:broker; * is all.",
         check=THROTTLED_REPLICAS,
     )
     local_retention_bytes: int = _as_broker(

@@ -148,7 +148,7 @@ def setting(name: str, kind: Kind, default: Any, doc: str, **traits: Unpack[Trai
     return Setting(name, kind, default, doc, **traits)
 
 
-def narrowed(broker: Setting, name: str, doc: str, *, check: Check | None = None) -> Any:
+def overriding(broker: Setting, name: str, doc: str, *, check: Check | None = None) -> Any:
     """Declares the setting of a topic or group that overrides the broker's setting."""
     own = Setting(name, broker.kind, broker.default, doc, synonyms=(broker.name,))
     own.check = check or broker.check

@@ -32,19 +32,19 @@ class Kind(IntEnum):
 
 BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, CLASS, PASSWORD = Kind
 
-WANTED = {
+VALUE_FORMS = {
     Kind.BOOLEAN: "true or false",
-    Kind.STRING: "a text",
+    Kind.STRING: "text",
     Kind.INT: "a whole number of 32 bits",
     Kind.SHORT: "a whole number of 16 bits",
     Kind.LONG: "a whole number of 64 bits",
     Kind.DOUBLE: "a number",
     Kind.LIST: "a list of different, non-empty items separated by commas",
     Kind.CLASS: "the name of a class",
-    Kind.PASSWORD: "a text",
+    Kind.PASSWORD: "text",
 }
 
-# Kafka's messages for texts that are not a value of the type.
+# Kafka's messages for text that is not a value of the type.
 PARSE_COMPLAINTS = {
     Kind.BOOLEAN: "Expected value to be either true or false",
     Kind.INT: "Not a number of type INT",

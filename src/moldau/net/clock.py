@@ -1,5 +1,5 @@
 """The one clock of a node. No other module reads the time or sets a timer, so that a test can move
-a node's time: `ShiftedClock.advance` fires what falls due.
+a node's time: `ShiftedClock.advance` fires the timers that become due.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class Clock:
     @contextlib.asynccontextmanager
     async def timeout(self, delay_ms: float | None) -> AsyncIterator[None]:
         """Like asyncio.timeout: work that takes longer is cancelled, and TimeoutError is raised.
-        None never ends.
+        None sets no timeout.
         """
         if delay_ms is None:
             yield
@@ -137,8 +137,8 @@ class ShiftedClock(Clock):
         return super().mono_ms() + self.ahead_ms
 
     def advance(self, ms: int) -> None:
-        """Call it in the event loop of the node. Timers that fall due fire at the next turn."""
+        """Call it in the event loop of the node. Timers that become due fire at the next turn."""
         if ms < 0:
-            raise ValueError("time does not go back")
+            raise ValueError("the time cannot go back")
         self.ahead_ms += ms
         self._schedule()

@@ -1,10 +1,10 @@
-"""Cuts frames out of what a socket delivers, without copying more than a frame's first part.
+"""Cuts frames out of the bytes of a socket, without copying more than a frame's first part.
 
 Connections read into a scratch buffer; those of a listener share one, so that an idle connection
-owns no memory. What is not cut before the next read moves out of it. An incomplete frame gets a
-buffer of its own, which grows with what arrives, never with what a length merely announces; a large
-one is mapped from the kernel, whose pages cost nothing until they are written to, so that growing
-never has to clear or copy much.
+owns no memory. Bytes that are not cut before the next read are moved out of it. An incomplete frame
+gets a buffer of its own, which grows with the bytes that arrive, never with an announced length. A
+large buffer is mapped from the kernel, whose pages cost nothing until they are written to, so that
+growing never has to clear or copy much.
 """
 
 import mmap
@@ -15,7 +15,7 @@ from moldau.protocol.wire.frame import LENGTH_BYTES
 
 SCRATCH_BYTES = 256 * 1024
 READ_BYTES_MAX = 1024 * 1024
-"""For one read into a frame's own buffer: a longer one would block the event loop."""
+"""The largest read into a frame's own buffer: a larger one would block the event loop."""
 _LENGTH = Struct(">i")
 _FIRST_BYTES = 4 * 1024
 _COPIED_BYTES_MAX = 1024 * 1024
@@ -57,7 +57,7 @@ class FrameReader:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes that have arrived of an incomplete frame."""
+        """The number of bytes that have arrived of an incomplete frame."""
         return self._filled
 
     @property
@@ -70,12 +70,12 @@ class FrameReader:
 
     @property
     def wanted_bytes(self) -> int:
-        """Missing bytes of an incomplete frame."""
+        """The number of bytes that an incomplete frame lacks."""
         return self._wanted - self._filled
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes that have arrived and are not cut."""
+        """The number of bytes that have arrived and are not cut."""
         waiting = len(self._stretch) - self._start
         return waiting if self._whole is None else waiting + len(self._whole)
 
@@ -88,8 +88,8 @@ class FrameReader:
         return memoryview(own)[self._filled : self._filled + bytes_max]
 
     def only_frame(self, count: int) -> memoryview | None:
-        """Replaces `received` in the usual case: returns what has arrived, if it is exactly one
-        frame and nothing waits before it.
+        """Replaces `received` in the usual case: returns the bytes that have arrived, if they are
+        exactly one frame and nothing waits before it.
         """
         size = count - LENGTH_BYTES
         if self._own is not None or self._stretch or self._whole is not None or size < 0:
@@ -136,7 +136,7 @@ class FrameReader:
         size: int = _LENGTH.unpack_from(stretch, first)[0]
         if not 0 <= size <= self._frame_bytes_max:
             head = bytes(stretch[first : first + LENGTH_BYTES])
-            raise MalformedRequestError(_what_it_is(head, self._frame_bytes_max))
+            raise MalformedRequestError(_frame_problem(head, self._frame_bytes_max))
         first += LENGTH_BYTES
         if first + size > end:
             self._begin_own(LENGTH_BYTES + size)
@@ -146,7 +146,7 @@ class FrameReader:
         return stretch[first : first + size]
 
     def keep(self) -> None:
-        """Moves what is not cut out of the scratch buffer, which the next read overwrites."""
+        """Moves the uncut bytes out of the scratch buffer, which the next read overwrites."""
         if self._is_scratch:
             rest = self._stretch[self._start :]
             self._stretch = memoryview(bytes(rest)) if rest else _NOTHING
@@ -171,7 +171,7 @@ class FrameReader:
 
 
 def _room_for(wanted: int, filled: int) -> bytearray | mmap.mmap:
-    """Room for more than is filled, in proportion to it."""
+    """A larger buffer, in proportion to the bytes that it must hold."""
     if wanted <= min(max(8 * filled, _FIRST_BYTES), _PLAIN_BYTES_MAX):
         return bytearray(wanted)
     if 4 * filled < _COPIED_BYTES_MAX:
@@ -182,7 +182,7 @@ def _room_for(wanted: int, filled: int) -> bytearray | mmap.mmap:
         raise MalformedRequestError(f"no memory for a frame of {wanted} bytes") from error
 
 
-def _what_it_is(head: bytes, frame_bytes_max: int) -> str:
+def _frame_problem(head: bytes, frame_bytes_max: int) -> str:
     if head in _HTTP:
         return "this is an HTTP request, and the port speaks Kafka's protocol"
     if head[0] == 0x16 and head[1] == 0x03:

@@ -63,7 +63,7 @@ class ChannelOptions:
 
 
 class _Call:
-    """Called with a response at once, where a future would wait for the loop's next turn."""
+    """Calls back with the response at once; a future would wait for the loop's next turn."""
 
     __slots__ = ("_loop", "_then")
 
@@ -111,7 +111,7 @@ class RequestChannel(asyncio.BufferedProtocol):
         self._watchdog: Timer | None = None
         self._is_held = False
         self.used_ms = clock.mono_ms()
-        """When it last sent or received something."""
+        """The time at which it last sent or received bytes."""
 
     @classmethod
     async def open(
@@ -123,9 +123,9 @@ class RequestChannel(asyncio.BufferedProtocol):
         problem = "the name has no address"
         try:
             async with clock.timeout(chosen.connect_timeout_ms):
-                for family, _, _, _, place in await _places(loop, address):
+                for family, _, _, _, resolved in await _resolved(loop, address):
                     channel = cls(address, clock, chosen)
-                    host, port = str(place[0]), int(place[1])
+                    host, port = str(resolved[0]), int(resolved[1])
                     try:
                         await loop.create_connection(
                             lambda channel=channel: channel,
@@ -212,9 +212,9 @@ class RequestChannel(asyncio.BufferedProtocol):
         self._waiting[correlation_id] = _Waiting(answer, answer_class, version, deadline_ms)
         self._watch(deadline_ms)
 
-    async def tell(self, request: Message, version: int) -> None:
-        """For the one request without a response: Produce with acks=0. Waits until it is written:
-        nothing else shows that the other side keeps up.
+    async def send_unanswered(self, request: Message, version: int) -> None:
+        """For the one request without a response: Produce with acks=0. Waits until it is written,
+        because no response shows that the node keeps up.
         """
         await self._wait_for_room()
         assert self._transport is not None
@@ -224,7 +224,7 @@ class RequestChannel(asyncio.BufferedProtocol):
             async with self._clock.timeout(self._options.request_timeout_ms):
                 await self._wait_for_room()
         except TimeoutError:
-            self._fail("what was sent is not read in time")
+            self._fail("the request was not read in time")
             raise self._failure from None  # type: ignore[misc]
 
     def hold(self) -> None:
@@ -240,7 +240,7 @@ class RequestChannel(asyncio.BufferedProtocol):
         self._fail(problem)
 
     async def close(self) -> None:
-        self._fail("the connection was closed here")
+        self._fail("the client closed the connection")
         await self._lost.wait()
 
     async def _wait_for_room(self, *, is_urgent: bool = False) -> None:
@@ -310,7 +310,9 @@ class RequestChannel(asyncio.BufferedProtocol):
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is None:
-            raise MalformedRequestError(f"a response to no request of ours ({correlation_id})")
+            raise MalformedRequestError(
+                f"a response with an unknown correlation id ({correlation_id})"
+            )
         self._answers += 1
         self._room.set()
         try:
@@ -340,8 +342,8 @@ class RequestChannel(asyncio.BufferedProtocol):
         is_first = not self._received_bytes
         self._received_bytes += nbytes
         self.used_ms = self._clock.mono_ms()
-        if is_first and (stranger := _stranger(bytes(self._scratch[:nbytes]))):
-            self._fail(stranger)
+        if is_first and (protocol := _foreign_protocol(bytes(self._scratch[:nbytes]))):
+            self._fail(protocol)
         if self._failure is not None:
             return
         try:
@@ -371,22 +373,21 @@ class RequestChannel(asyncio.BufferedProtocol):
             self._fail("the connection was lost")
         else:
             self._fail(
-                "closed the connection without a response; it is not a Kafka listener, or one that "
+                "closed the connection without a response; it is not a Kafka listener, or it "
                 "requires TLS or SASL"
             )
         self._lost.set()
 
 
-async def _places(loop: asyncio.AbstractEventLoop, address: Address) -> list[tuple[Any, ...]]:
+async def _resolved(loop: asyncio.AbstractEventLoop, address: Address) -> list[tuple[Any, ...]]:
     try:
         return await loop.getaddrinfo(*address, type=socket.SOCK_STREAM)
     except RuntimeError:
-        # The interpreter is shutting down and starts no more threads; the last messages may block
-        # here.
+        # The interpreter is shutting down and starts no more threads; the last lookups may block.
         return socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
 
 
-def _stranger(first: bytes) -> str | None:
+def _foreign_protocol(first: bytes) -> str | None:
     """Names the protocol of a server that is not Kafka, if it is recognized."""
     if first.startswith(_TLS_ALERT):
         return "this port speaks TLS; plain connections are refused there"
@@ -396,7 +397,7 @@ def _stranger(first: bytes) -> str | None:
 
 
 def _answered_version(frame: memoryview, waiting: _Waiting) -> int:
-    """A node that does not know our version of ApiVersions answers in version 0 (KIP-511)."""
+    """A node that does not know our version of ApiVersions responds in version 0 (KIP-511)."""
     if waiting.message_class.API_KEY == ApiKey.API_VERSIONS:
         start = 4 + response_header_version(waiting.message_class, waiting.version)
         if int.from_bytes(frame[start : start + 2], "big") == ErrorCode.UNSUPPORTED_VERSION:

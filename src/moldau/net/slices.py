@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
 
 SLICE_S = 0.002
-ITEMS_BETWEEN_LOOKS = 8
+ITEMS_BETWEEN_CHECKS = 8
 """Reading the time costs a tenth of a small item."""
 
 ItemT = TypeVar("ItemT")
@@ -21,7 +21,7 @@ ResultT = TypeVar("ResultT")
 AnswerT = TypeVar("AnswerT")
 
 
-class _Line:
+class _Queue:
     """The queue of all work that waits for its next slice. Each turn of the loop has time for one
     of them: with a slice for each, a turn would grow with their number.
     """
@@ -50,16 +50,16 @@ class _Line:
             asyncio.get_running_loop().call_soon(self._move)
 
 
-_lines: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Line] = weakref.WeakKeyDictionary()
+_queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue] = weakref.WeakKeyDictionary()
 
 
 async def others_first() -> None:
     """Lets all other tasks run first, including long work that waits already."""
     loop = asyncio.get_running_loop()
-    line = _lines.get(loop)
-    if line is None:
-        line = _lines[loop] = _Line()
-    await line.join(loop)
+    queue = _queues.get(loop)
+    if queue is None:
+        queue = _queues[loop] = _Queue()
+    await queue.join(loop)
 
 
 class Slices:
@@ -89,8 +89,8 @@ def in_slices(
     items: Iterable[ItemT],
     finish: Callable[[list[ResultT]], AnswerT],
 ) -> AnswerT | Awaitable[AnswerT]:
-    """`finish([work(item) for item in items])`: at once if one slice is enough for it, as nearly
-    always; otherwise awaitable. `items` must not change until then.
+    """`finish([work(item) for item in items])`: at once if one slice is enough, which is nearly
+    always the case; otherwise an awaitable. `items` must not change until then.
     """
     results: list[ResultT] = []
     left = iter(items)
@@ -100,9 +100,9 @@ def in_slices(
 
 
 async def slices_of(work: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> list[ResultT]:
-    """`[work(item) for item in items]`, of which the first slice is done at once."""
+    """`[work(item) for item in items]`. The first slice is done at once."""
     results: list[ResultT] = []
-    await _work_off(work, iter(items), results)
+    await _run_slices(work, iter(items), results)
     return results
 
 
@@ -113,11 +113,11 @@ async def _finished(
     finish: Callable[[list[ResultT]], AnswerT],
 ) -> AnswerT:
     await others_first()
-    await _work_off(work, left, results)
+    await _run_slices(work, left, results)
     return finish(results)
 
 
-async def _work_off(
+async def _run_slices(
     work: Callable[[ItemT], ResultT], left: Iterator[ItemT], results: list[ResultT]
 ) -> None:
     while not _is_done_in_slice(work, left, results):
@@ -128,12 +128,12 @@ def _is_done_in_slice(
     work: Callable[[ItemT], ResultT], left: Iterator[ItemT], results: list[ResultT]
 ) -> bool:
     ends_s = time.perf_counter() + SLICE_S
-    until_look = ITEMS_BETWEEN_LOOKS
+    until_check = ITEMS_BETWEEN_CHECKS
     for item in left:
         results.append(work(item))
-        until_look -= 1
-        if not until_look:
+        until_check -= 1
+        if not until_check:
             if time.perf_counter() >= ends_s:
                 return False
-            until_look = ITEMS_BETWEEN_LOOKS
+            until_check = ITEMS_BETWEEN_CHECKS
     return True

@@ -5,12 +5,12 @@ from enum import IntEnum
 
 class ErrorCode(IntEnum):
     UNKNOWN_SERVER_ERROR = -1
-    """Something unforeseen; the server's log says what."""
+    """An unexpected error; the server's log has the cause."""
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
     """Before the log's start or past its end."""
     CORRUPT_MESSAGE = 2
-    """A checksum or a length of a batch does not fit."""
+    """A checksum or a length does not match the batch."""
     UNKNOWN_TOPIC_OR_PARTITION = 3
     """This broker does not host it (yet)."""
     INVALID_FETCH_SIZE = 4
@@ -19,7 +19,7 @@ class ErrorCode(IntEnum):
     NOT_LEADER_OR_FOLLOWER = 6
     """This broker does not lead the partition, nor follow it."""
     REQUEST_TIMED_OUT = 7
-    """The waiting time of the request ran out."""
+    """The timeout of the request expired."""
     BROKER_NOT_AVAILABLE = 8
     REPLICA_NOT_AVAILABLE = 9
     MESSAGE_TOO_LARGE = 10
@@ -27,19 +27,19 @@ class ErrorCode(IntEnum):
     STALE_CONTROLLER_EPOCH = 11
     OFFSET_METADATA_TOO_LARGE = 12
     NETWORK_EXCEPTION = 13
-    """The peer hung up before it answered."""
+    """The peer closed the connection before it responded."""
     COORDINATOR_LOAD_IN_PROGRESS = 14
     """The coordinator is still replaying its partition."""
     COORDINATOR_NOT_AVAILABLE = 15
     NOT_COORDINATOR = 16
     """Another broker coordinates this group or transaction now."""
     INVALID_TOPIC_EXCEPTION = 17
-    """The name is not one a topic can have."""
+    """The name is not valid for a topic."""
     RECORD_LIST_TOO_LARGE = 18
     NOT_ENOUGH_REPLICAS = 19
     """The in-sync set is below min.insync.replicas; nothing was written."""
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
-    """Written, but the in-sync set shrank before the answer."""
+    """Written, but the in-sync set shrank before the response."""
     INVALID_REQUIRED_ACKS = 21
     ILLEGAL_GENERATION = 22
     """The group has moved on to another generation."""
@@ -67,9 +67,9 @@ class ErrorCode(IntEnum):
     NOT_CONTROLLER = 41
     """Another node is the active controller."""
     INVALID_REQUEST = 42
-    """Well-formed bytes that make no sense."""
+    """The request is well-formed but contradictory."""
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
-    """The log's record format cannot do this."""
+    """The log's record format does not support this."""
     POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     """An idempotent producer's batch is missing before this one."""
@@ -78,7 +78,7 @@ class ErrorCode(IntEnum):
     INVALID_PRODUCER_EPOCH = 47
     """A newer producer owns this id."""
     INVALID_TXN_STATE = 48
-    """The transaction is in no state for this."""
+    """The state of the transaction does not allow this."""
     INVALID_PRODUCER_ID_MAPPING = 49
     INVALID_TRANSACTION_TIMEOUT = 50
     CONCURRENT_TRANSACTIONS = 51
@@ -92,7 +92,7 @@ class ErrorCode(IntEnum):
     LOG_DIR_NOT_FOUND = 57
     SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
-    """Nothing is known of the producer: its records are gone."""
+    """The producer is unknown: its records are gone."""
     REASSIGNMENT_IN_PROGRESS = 60
     DELEGATION_TOKEN_AUTH_DISABLED = 61
     DELEGATION_TOKEN_NOT_FOUND = 62

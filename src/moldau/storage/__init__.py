@@ -1,1 +1,1 @@
-"""The log on disk, in Kafka's file formats. Synchronous; no network, no asyncio, no clock."""
+"""Logs on disk, in Kafka's file formats. Synchronous: no network, no asyncio, no clock."""

@@ -135,7 +135,7 @@ def _own_records(request: Message) -> None:
 
 def _at_least(least: int, name: str, value: int) -> int:
     if value < least:
-        raise ValueError(f"{name} is {value}, at least {least} is needed")
+        raise ValueError(f"{name} is {value}; it must be at least {least}")
     return value
 
 

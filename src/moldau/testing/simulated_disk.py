@@ -38,7 +38,7 @@ _PREFIX_VARIANTS_MAX = 16
 class SimulatedFile:
     """An open file. It follows its node, so it survives renames as a descriptor does."""
 
-    tells_cached = True
+    reports_cached = True
 
     def __init__(self, disk: "_SimulatedFileSystem", path: Path, node: FileNode) -> None:
         self.path = path

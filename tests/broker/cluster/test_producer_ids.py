@@ -17,6 +17,7 @@ from moldau.protocol.messages.allocate_producer_ids import (
 )
 from moldau.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from moldau.protocol.wire.schema import Message
+from moldau.types import BrokerId
 
 
 class Controller:
@@ -40,7 +41,7 @@ class Controller:
 
 async def test_ids_are_unique_and_come_in_blocks() -> None:
     controller = Controller()
-    ids = ProducerIds(7, controller, lambda: 42)
+    ids = ProducerIds(BrokerId(7), controller, lambda: 42)
     given = await asyncio.gather(*(ids.next() for _ in range(7)))
     assert sorted(given) == [1000, 1001, 1002, 2000, 2001, 2002, 3000]
     assert [(r.broker_id, r.broker_epoch) for r in controller.requests] == [(7, 42)] * 3
@@ -49,7 +50,7 @@ async def test_ids_are_unique_and_come_in_blocks() -> None:
 async def test_without_a_controller_clients_get_a_retriable_error() -> None:
     controller = Controller()
     controller.refusal = ErrorCode.STALE_BROKER_EPOCH
-    ids = ProducerIds(7, controller, lambda: 42)
+    ids = ProducerIds(BrokerId(7), controller, lambda: 42)
     with pytest.raises(KafkaError) as failure:
         await ids.next()
     assert failure.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

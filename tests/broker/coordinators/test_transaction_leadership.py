@@ -24,7 +24,7 @@ from moldau.protocol.log_records import FeatureLevelRecord
 from moldau.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
-from moldau.types import TopicPartition
+from moldau.types import BrokerId, TopicPartition
 
 S = TransactionState
 NUMBER = 90
@@ -42,7 +42,7 @@ class CoordinatorNode(MarkerNode):
             self.clock,
             self.settings,
             self.feed,
-            ProducerIds(1, Controller(), lambda: 1),
+            ProducerIds(BrokerId(1), Controller(), lambda: 1),
             self.markers,
         )
         self.transactions.start()

@@ -160,7 +160,7 @@ async def test_a_directory_with_strange_files_is_not_formatted(tmp_path: Path) -
         ),
         (
             {"listener_security_protocol_map": "PLAINTEXT:SSL,CONTROLLER:PLAINTEXT"},
-            "needs SSL; only PLAINTEXT",
+            "needs SSL; so far only PLAINTEXT",
         ),
         ({"authorizer_class_name": "org.apache.Anything"}, "authorizer"),
     ],

@@ -29,7 +29,7 @@ from moldau.protocol.messages.describe_configs import (
 )
 from moldau.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from moldau.protocol.wire.schema import Message
-from moldau.types import Uuid
+from moldau.types import BrokerId, Uuid
 
 BROKER, TOPIC = ConfigResourceType.BROKER, ConfigResourceType.TOPIC
 
@@ -57,7 +57,7 @@ class Node:
     def context(self, api_key: ApiKey, version: int) -> RequestContext:
         absent = cast("Any", None)
         services = BrokerServices(
-            node_id=1,
+            node_id=BrokerId(1),
             cluster_id="cluster",
             clock=absent,
             settings=self.settings,

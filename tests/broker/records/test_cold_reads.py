@@ -305,7 +305,9 @@ async def test_a_whole_log_is_read_in_threads_for_its_coordinator() -> None:
     async with cold_node("orders-0") as (node, disk):
         disk.answers.set()
         log = node.replicas.lookup("orders", 0).log
-        found = await node.replicas.cold_reads.read(log, 0, 1 << 20, isolation=Isolation.LOG_END)
+        found = await node.replicas.cold_reads.read(
+            log, Offset(0), 1 << 20, isolation=Isolation.LOG_END
+        )
         assert values_of(found.records)[0] == b"0" * 50
         assert all(name.startswith("moldau-read") for name in disk.threads)
 

@@ -5,7 +5,6 @@ import pytest
 from moldau.broker.records import fetch_sessions
 from moldau.broker.records.fetch_sessions import (
     EVICTION_MS,
-    NO_SESSION,
     PARTITION_BYTES,
     FetchSessions,
     FullFetch,
@@ -19,6 +18,7 @@ from moldau.protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+from moldau.types import NO_FETCH_SESSION
 
 BY_NAME = 12
 SLOTS = 100
@@ -58,7 +58,7 @@ def bytes_max(monkeypatch: pytest.MonkeyPatch) -> int:
 def test_no_session_begins_for_refused_partitions_only() -> None:
     sessions = FetchSessions(SLOTS)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert begin(sessions, request("a", "b"), error_code=unknown) == NO_SESSION
+    assert begin(sessions, request("a", "b"), error_code=unknown) == NO_FETCH_SESSION
     assert not len(sessions)
     assert sessions.size_bytes == 0
 
@@ -75,7 +75,7 @@ def test_wide_characters_count_with_their_size_in_memory(bytes_max: int) -> None
     sessions = FetchSessions(SLOTS)
     wide = "\N{PARTY POPPER}" + "x" * NAME_CHARS
     assert bytes_max < 4 * NAME_CHARS
-    assert begin(sessions, request(wide)) == NO_SESSION
+    assert begin(sessions, request(wide)) == NO_FETCH_SESSION
 
 
 def test_a_session_that_grows_beyond_the_bytes_ends(bytes_max: int) -> None:
@@ -119,5 +119,5 @@ def test_forgotten_partitions_are_no_longer_counted() -> None:
     less.forgotten_topics_data = [ForgottenTopic(topic=name, partitions=[0]) for name in names]
     sessions.begin(less, BY_NAME, is_follower=False, now_ms=0.0)
     assert sessions.size_bytes == before
-    assert begin(sessions, request(session_id=session_id, epoch=-1)) == NO_SESSION
+    assert begin(sessions, request(session_id=session_id, epoch=-1)) == NO_FETCH_SESSION
     assert sessions.size_bytes == 0

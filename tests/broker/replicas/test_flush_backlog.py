@@ -21,7 +21,7 @@ class Appending:
 
     def __call__(self, ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
         assert self.server is not None
-        self.server.backlog.add(ctx.peer, int(request.member_id))
+        self.server.flush_backlog.add(ctx.peer, int(request.member_id))
         self.served.append(request.generation_id)
         return HeartbeatResponse()
 
@@ -39,7 +39,7 @@ async def test_a_client_that_fills_the_backlog_waits_for_rounds_and_is_named(
             await client.answer()
             assert appending.served == list(range(number + 1))
             server.clock.advance(100)
-            server.backlog.round_began()
+            server.flush_backlog.round_began()
         server.clock.advance(1_000)
         await until(lambda: server.metrics.held_back.by_kind["disk"] > 0)
         assert "it sends records faster than the disk writes them" in caplog.text
@@ -63,7 +63,7 @@ async def test_clients_that_append_little_are_served_despite_a_full_backlog() ->
         modest.send(5, "1")
         greedy.send(6, "1")
         assert appending.served == [1, 3, 4]
-        server.backlog.round_began()
+        server.flush_backlog.round_began()
         await modest.answer()
         await greedy.answer()
         await greedy.answer()
@@ -80,12 +80,12 @@ async def test_a_connection_that_ends_while_it_waits_is_forgotten_at_once() -> N
             client.send(number, str(BACKLOG_BYTES_MAX))
             client.send(100 + number, "1")
             await client.answer()
-            kept = max(kept, server.backlog.waiting_count)
+            kept = max(kept, server.flush_backlog.waiting_count)
             server.listener.drop_connections()
             await until(lambda: server.listener.connection_count == 0)
-            assert server.backlog.waiting_count == 0
+            assert server.flush_backlog.waiting_count == 0
         assert kept == 1
-        server.backlog.round_began()
+        server.flush_backlog.round_began()
         other = await Client.to(server)
         other.send(3, "1")
         await other.answer()

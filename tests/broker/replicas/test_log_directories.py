@@ -34,7 +34,7 @@ from moldau.protocol.messages.describe_log_dirs import (
 from moldau.protocol.wire.schema import Message
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.testing.simulated_faults import Effect, Fault
-from moldau.types import Offset
+from moldau.types import BrokerId, Offset
 
 
 async def fill(node: DataNode, count: int, index: int = 0) -> None:
@@ -362,7 +362,7 @@ class Controller:
 async def test_the_directories_of_replicas_are_reported_to_the_controller(tmp_path: Path) -> None:
     async with running(tmp_path, directories=2) as node:
         controller, tasks = Controller(), Tasks()
-        assignments = DirectoryAssignments(1, controller, lambda: 4, tasks, node.clock)
+        assignments = DirectoryAssignments(BrokerId(1), controller, lambda: 4, tasks, node.clock)
         node.replicas.on_placement(assignments.placed)
         controller.refuses = 1
         node.create_topic("orders", partitions=2, directory=UNASSIGNED_DIRECTORY)

@@ -18,7 +18,7 @@ from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.protocol.messages.sync_group import SyncGroupResponse
-from moldau.protocol.wire.frame import AnswerTooLongError, build_response
+from moldau.protocol.wire.frame import ResponseTooLongError, build_response
 from moldau.protocol.wire.schema import Message
 
 
@@ -245,7 +245,7 @@ async def test_the_longer_a_flood_of_bad_clients_lasts_the_rarer_are_the_lines(
             await _pass(server, 1_000)
         # Six in the first second, then in the next two, four, eight …
         assert 6 < len(caplog.records) <= 7 * 6
-        assert "more of this kind" in caplog.text
+        assert "more such lines were left out" in caplog.text
         for _ in range(120):
             await _pass(server, 1_000)
         caplog.clear()
@@ -467,7 +467,7 @@ def test_no_frame_announces_a_length_that_does_not_fit() -> None:
     """Two gigabytes that consist of the same view again and again."""
     part = PartitionData(records=memoryview(bytes(1 << 26)))
     answer = FetchResponse(responses=[FetchableTopicResponse(partitions=[part] * 32)])
-    with pytest.raises(AnswerTooLongError):
+    with pytest.raises(ResponseTooLongError):
         build_response(answer, 16, correlation_id=1)
 
 

@@ -210,7 +210,7 @@ async def test_far_beyond_the_limit_the_largest_holder_goes_at_once(
         for client in [await Client.to(server) for _ in range(450)]:
             # Small enough to be read at any time.
             client.send(1, "waits", more=15_000)
-        await until(lambda: "far too little memory" in caplog.text)
+        await until(lambda: "memory is very short" in caplog.text)
         await settled(server)
         assert server.budget.held < server.budget.served_max + 33 * MIB
         assert server.budget.held > server.budget.served_max

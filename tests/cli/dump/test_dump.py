@@ -172,7 +172,7 @@ def copy_with_neighbours(path: Path, target: Path) -> Path:
     return Path(shutil.copy(path, target))
 
 
-def test_a_torn_tail_is_told_with_its_place_and_size(clean: Path, tmp_path: Path) -> None:
+def test_a_torn_tail_is_reported_with_its_place_and_size(clean: Path, tmp_path: Path) -> None:
     log = copy_with_neighbours(clean / "codecs-0" / LOG_NAME, tmp_path)
     log.write_bytes(log.read_bytes()[:-100])
     ran = moldau("dump", "--json", tmp_path / "codecs-0")

@@ -63,7 +63,7 @@ def test_a_pipeline_that_never_ran(tmp_path: Path) -> None:
     assert "new has no state at" in moldau_here("pipeline", "reset", path, "--yes").errors
 
 
-def test_a_broker_that_is_not_there_is_told_before_spark_starts(tmp_path: Path) -> None:
+def test_a_broker_that_is_not_there_is_reported_before_spark_starts(tmp_path: Path) -> None:
     path = tmp_path / "alone.yaml"
     moldau_here("pipeline", "init", path)
     content = path.read_text().replace(

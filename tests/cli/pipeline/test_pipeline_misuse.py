@@ -42,7 +42,7 @@ def test_a_replay_of_nothing_sensible_is_one_line(
     assert ran.errors.count("\n") == 1
 
 
-def test_a_state_that_may_not_be_deleted_is_told(tmp_path: Path) -> None:
+def test_a_state_that_may_not_be_deleted_is_reported(tmp_path: Path) -> None:
     """Here because a folder's name stands for a file."""
     moldau_here("pipeline", "init", tmp_path / "a.yaml")
     state = tmp_path / ".moldau" / "a"

@@ -25,7 +25,7 @@ def test_a_run_that_starts_says_what_it_does_and_for_how_long(tmp_path: Path) ->
     path, folder = begun(tmp_path)
     ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     with folder.held():
-        folder.tell_phase("shop", "starting Spark at local[2]")
+        folder.write_phase("shop", "starting Spark at local[2]")
         found = folder.read("status.json")
         folder.write("status.json", found | {"since": ago})
         said = moldau_here("pipeline", "status", path).output
@@ -35,7 +35,7 @@ def test_a_run_that_starts_says_what_it_does_and_for_how_long(tmp_path: Path) ->
         assert "starting: first batch, 36" in said
 
 
-def test_numbers_of_the_batch_and_of_the_run_are_told_apart(tmp_path: Path) -> None:
+def test_numbers_of_the_batch_and_of_the_run_are_distinguished(tmp_path: Path) -> None:
     path, folder = begun(tmp_path)
     one = QueryProgress(
         "orders", ("copied",), "running", batch=3, rows=11, rows_total=4444, dead_letters=5,

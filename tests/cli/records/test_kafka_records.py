@@ -282,7 +282,7 @@ def test_a_group_resumes_where_it_stopped(kafka: KafkaCommand) -> None:
     assert (row["committed"], row["lag"]) == (4, 0)
 
 
-def test_a_new_group_begins_where_it_is_told(kafka: KafkaCommand) -> None:
+def test_a_new_group_begins_where_requested(kafka: KafkaCommand) -> None:
     topic = kafka.topic()
     kafka.fill(topic, ["1", "2", "3"])
     assert kafka("consume", topic, "-g", fresh("group"), "--from", "-1").lines == ["3"]

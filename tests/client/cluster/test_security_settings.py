@@ -42,7 +42,7 @@ def test_credentials_are_read_as_java_writes_them(jaas: str) -> None:
         ({"security.protocol": "TLS"}, "String must be one of"),
         (TLS | {"ssl.ca.location": "/no/such/file"}, "No such file or directory"),
         (TLS | {"ssl.enabled.protocols": "TLSv1.1"}, "there are TLSv1.2, TLSv1.3"),
-        (TLS | {"ssl.endpoint.identification.algorithm": "LDAP"}, "there is https, or nothing"),
+        (TLS | {"ssl.endpoint.identification.algorithm": "LDAP"}, "write https, or nothing"),
         (TLS | {"ssl.cipher.suites": "NO_SUCH_SUITE"}, "names no suite of OpenSSL"),
         (TLS | {"ssl.truststore.certificates": "-----BEGIN NONSENSE"}, "holds no certificate"),
         (TLS | {"ssl.truststore.type": "PKCS12"}, "only PEM is supported"),

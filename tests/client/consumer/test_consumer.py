@@ -358,7 +358,7 @@ def test_two_threads_at_once_are_an_error(node: ThreadBroker) -> None:
         consumer.assign([(fresh_topic(node), 0)])
         poller = threading.Thread(target=consumer.poll, args=(2,))
         poller.start()
-        poll_until(lambda: consumer._engine._is_polling)
+        poll_until(lambda: consumer._engine.is_polling)
         with pytest.raises(ClientError, match="another thread"):
             consumer.position(("t", 0))
         poller.join()

@@ -13,7 +13,7 @@ from client.consumed import consumer_of, fresh_name, fresh_topic, poll_until, pr
 from moldau import Admin, Consumer
 from moldau.client.admin.groups import Group
 from moldau.core.consumer.assignors import RangeAssignor
-from moldau.core.consumer.membership import RejoinWanted
+from moldau.core.consumer.membership import RejoinNeeded
 from moldau.core.consumer.positions import OffsetAndMetadata
 from moldau.errors import ClientError, ConfigError, KafkaError
 from moldau.testing import ThreadBroker, broker
@@ -167,7 +167,7 @@ def test_closing_while_another_thread_polls_is_refused_and_changes_nothing(
         found: list[Any] = []
         thread = threading.Thread(target=lambda: found.extend(consumer.poll(60)))
         thread.start()
-        poll_until(lambda: consumer._engine._is_polling)
+        poll_until(lambda: consumer._engine.is_polling)
         with pytest.raises(ClientError, match="another thread"):
             consumer.close()
         produce(node.bootstrap, topic, [b"a"], 0)
@@ -219,7 +219,7 @@ def test_a_topic_without_metadata_during_an_assignment_is_assigned_soon_after(
         consumer.subscribe(topic)
         assert values(read(consumer, 1)) == [b"a"]
         assignor.is_unlucky = True
-        consumer._do(consumer._engine.group.step, RejoinWanted("a test wants it"))  # type: ignore[union-attr]
+        consumer._do(consumer._engine.group.step, RejoinNeeded("a test wants it"))  # type: ignore[union-attr]
         poll_until(lambda: not assignor.is_unlucky, consumer)
         produce(node.bootstrap, topic, [b"b"], 0)
         assert values(read(consumer, 1)) == [b"b"]

@@ -97,7 +97,7 @@ def test_every_call_of_a_second_thread_is_refused(node: ThreadBroker) -> None:
 
         poller = threading.Thread(target=read_on)
         poller.start()
-        poll_until(lambda: consumer._engine._is_polling)
+        poll_until(lambda: consumer._engine.is_polling)
         for use in (consumer.poll, consumer.commit, consumer.fetch_arrow, consumer.pause):
             with pytest.raises(ClientError, match="another thread is using this consumer"):
                 use()

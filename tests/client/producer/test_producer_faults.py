@@ -197,7 +197,7 @@ def test_a_refused_batch_in_front_of_others_under_way_loses_only_itself(
     assert values_of(node, topic) == [b"before", *numbered(50 - lost, lost)]
 
 
-def test_refused_records_are_told_apart(node: ThreadBroker) -> None:
+def test_refused_records_are_reported_separately(node: ThreadBroker) -> None:
     topic = fresh_topic(node, cleanup_policy="compact")
     with producer_of(node, linger_ms=50) as producer:
         producer.partitions_for(topic)

@@ -16,26 +16,26 @@ from moldau.core.consumer.classic_membership import (
 )
 from moldau.core.consumer.consumer_protocol import read_subscription, write_assignment
 from moldau.core.consumer.membership import (
-    Ask,
-    AskFailed,
     Assigned,
+    AssignmentComputed,
     CommitRefused,
+    ComputeAssignment,
     Effect,
     Fail,
     HeartbeatAnswered,
     Joined,
     Left,
-    MakeShares,
     MemberState,
     Polled,
     PollExpired,
     Prepare,
     Prepared,
-    RejoinWanted,
-    SharesMade,
+    RejoinNeeded,
+    RequestFailed,
+    SendRequest,
+    SendWithoutReply,
     Subscribed,
     Synced,
-    Tell,
 )
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.join_group import (
@@ -86,11 +86,11 @@ def synced(generation: int, *share: TopicPartition) -> Synced:
     return Synced(generation, SyncGroupResponse(assignment=write_assignment(share)))
 
 
-def settle(one: ClassicMembership, generation: int, *share: TopicPartition) -> Assigned:
+def rebalance(one: ClassicMembership, generation: int, *share: TopicPartition) -> Assigned:
     """Runs a whole rebalance as a follower."""
     assert isinstance(sole(one.step(Polled())), Prepare)
-    assert isinstance(sole(one.step(Prepared())), Ask)
-    assert isinstance(sole(one.step(joined(one, generation))), Ask)
+    assert isinstance(sole(one.step(Prepared())), SendRequest)
+    assert isinstance(sole(one.step(joined(one, generation))), SendRequest)
     done: Assigned = sole(one.step(synced(generation, *share)))
     return done
 
@@ -99,15 +99,15 @@ def test_a_member_joins_when_the_user_polls() -> None:
     one = member()
     assert one.needs_user
     assert sole(one.step(Polled())) == Prepare((), False)
-    ask = sole(one.step(Prepared()))
-    assert isinstance(ask.request, JoinGroupRequest)
-    assert [protocol.name for protocol in ask.request.protocols] == ["range"]
+    sent = sole(one.step(Prepared()))
+    assert isinstance(sent.request, JoinGroupRequest)
+    assert [protocol.name for protocol in sent.request.protocols] == ["range"]
     again = sole(one.step(refused(ErrorCode.MEMBER_ID_REQUIRED, member_id="m")))
     assert again.request.member_id == "m"
     sync = sole(one.step(joined(one)))
     assert isinstance(sync.request, SyncGroupRequest)
     assert sole(one.step(synced(1, A0))) == Assigned((A0,), (A0,), ())
-    assert (one.state, one.owned, one.is_beating, one.needs_user) == (
+    assert (one.state, one.owned, one.must_send_heartbeats, one.needs_user) == (
         MemberState.STABLE,
         (A0,),
         True,
@@ -118,13 +118,13 @@ def test_a_member_joins_when_the_user_polls() -> None:
 def test_the_leader_assigns_partitions() -> None:
     one = member()
     one.step(Polled())
-    ask = sole(one.step(Prepared()))
-    metadata = ask.request.protocols[0].metadata
+    sent = sole(one.step(Prepared()))
+    metadata = sent.request.protocols[0].metadata
     rows = [JoinGroupResponseMember(member_id="m", metadata=metadata)]
     make = sole(one.step(joined(one, leader="m", members=rows)))
-    assert make == MakeShares(1, "range", {"m": read_subscription(metadata)})
-    assert one.step(SharesMade(0, {})) == []
-    sync = sole(one.step(SharesMade(1, {"m": b"share"})))
+    assert make == ComputeAssignment(1, "range", {"m": read_subscription(metadata)})
+    assert one.step(AssignmentComputed(0, {})) == []
+    sync = sole(one.step(AssignmentComputed(1, {"m": b"share"})))
     assert [(row.member_id, row.assignment) for row in sync.request.assignments] == [
         ("m", b"share")
     ]
@@ -132,7 +132,7 @@ def test_the_leader_assigns_partitions() -> None:
 
 def test_an_eager_member_revokes_everything_before_it_rejoins() -> None:
     one = member()
-    settle(one, 1, A0, A1)
+    rebalance(one, 1, A0, A1)
     assert one.step(HeartbeatAnswered(1, "m", ErrorCode.REBALANCE_IN_PROGRESS)) == []
     assert one.needs_user
     assert sole(one.step(Polled())) == Prepare((A0, A1), False)
@@ -143,22 +143,22 @@ def test_an_eager_member_revokes_everything_before_it_rejoins() -> None:
 
 def test_a_cooperative_member_revokes_only_what_moves_and_rejoins() -> None:
     one = member(cooperative=True)
-    settle(one, 1, A0, A1)
-    one.step(RejoinWanted("others came"))
+    rebalance(one, 1, A0, A1)
+    one.step(RejoinNeeded("others came"))
     assert sole(one.step(Polled())) == Prepare((), False)
-    ask = sole(one.step(Prepared()))
-    told = read_subscription(ask.request.protocols[0].metadata)
-    assert (told.owned, told.generation) == ((A0, A1), 1)
+    sent = sole(one.step(Prepared()))
+    subscription = read_subscription(sent.request.protocols[0].metadata)
+    assert (subscription.owned, subscription.generation) == ((A0, A1), 1)
     one.step(joined(one, 2))
     assert sole(one.step(synced(2, A0))) == Assigned((A0,), (), (A1,))
     assert one.needs_user
-    assert settle(one, 3, A0) == Assigned((A0,), (), ())
+    assert rebalance(one, 3, A0) == Assigned((A0,), (), ())
     assert not one.needs_user
 
 
 def test_a_cooperative_member_revokes_unsubscribed_topics() -> None:
     one = member(cooperative=True)
-    settle(one, 1, A0)
+    rebalance(one, 1, A0)
     one.step(Subscribed(("b",)))
     assert sole(one.step(Polled())) == Prepare((A0,), False)
 
@@ -166,26 +166,26 @@ def test_a_cooperative_member_revokes_unsubscribed_topics() -> None:
 @pytest.mark.parametrize("cooperative", [True, False])
 def test_an_unknown_member_loses_its_partitions(cooperative: bool) -> None:
     one = member(cooperative=cooperative)
-    settle(one, 1, A0)
+    rebalance(one, 1, A0)
     assert one.step(HeartbeatAnswered(1, "m", ErrorCode.UNKNOWN_MEMBER_ID)) == []
-    assert not one.is_beating
+    assert not one.must_send_heartbeats
     assert sole(one.step(Polled())) == Prepare((A0,), True)
-    ask = sole(one.step(Prepared()))
-    assert ask.request.member_id == ""
+    sent = sole(one.step(Prepared()))
+    assert sent.request.member_id == ""
 
 
 def test_responses_to_a_former_member_id_are_ignored() -> None:
     one = member()
-    settle(one, 2, A0)
+    rebalance(one, 2, A0)
     for event in (
         HeartbeatAnswered(1, "m", ErrorCode.UNKNOWN_MEMBER_ID),
         HeartbeatAnswered(2, "n", ErrorCode.UNKNOWN_MEMBER_ID),
         CommitRefused(1, ErrorCode.ILLEGAL_GENERATION),
         synced(2, A1),
         joined(one, 3),
-        AskFailed(),
+        RequestFailed(),
         Prepared(),
-        SharesMade(2, {}),
+        AssignmentComputed(2, {}),
     ):
         assert one.step(event) == []
     assert (one.state, one.owned, one.needs_user) == (MemberState.STABLE, (A0,), False)
@@ -204,8 +204,8 @@ def test_joining_is_retried(code: ErrorCode, finds: bool) -> None:
     one = member()
     one.step(Polled())
     one.step(Prepared())
-    ask = sole(one.step(refused(code)))
-    assert (ask.after_failure, ask.find_coordinator) == (True, finds)
+    sent = sole(one.step(refused(code)))
+    assert (sent.after_failure, sent.find_coordinator) == (True, finds)
     one.step(joined(one))
     again = sole(one.step(Synced(1, SyncGroupResponse(error_code=code))))
     assert isinstance(again.request, JoinGroupRequest)
@@ -215,15 +215,15 @@ def test_a_lost_connection_restarts_the_rebalance() -> None:
     one = member()
     one.step(Polled())
     one.step(Prepared())
-    ask = sole(one.step(AskFailed()))
-    assert isinstance(ask.request, JoinGroupRequest)
-    assert ask.find_coordinator
+    sent = sole(one.step(RequestFailed()))
+    assert isinstance(sent.request, JoinGroupRequest)
+    assert sent.find_coordinator
 
 
 def test_a_cooperative_member_that_is_unknown_while_it_joins_notifies_its_user() -> None:
     one = member(cooperative=True)
-    settle(one, 1, A0)
-    one.step(RejoinWanted("x"))
+    rebalance(one, 1, A0)
+    one.step(RejoinNeeded("x"))
     one.step(Polled())
     one.step(Prepared())
     assert one.step(refused(ErrorCode.UNKNOWN_MEMBER_ID)) == []
@@ -245,7 +245,7 @@ def test_permanent_errors_are_raised_to_the_user(code: ErrorCode) -> None:
 
 def test_a_fenced_member_does_not_rejoin() -> None:
     one = member(instance_id="i")
-    settle(one, 1, A0)
+    rebalance(one, 1, A0)
     failed = sole(one.step(HeartbeatAnswered(1, "m", ErrorCode.FENCED_INSTANCE_ID)))
     assert failed.error.code is ErrorCode.FENCED_INSTANCE_ID
     assert one.step(Polled()) == [failed]
@@ -254,21 +254,21 @@ def test_a_fenced_member_does_not_rejoin() -> None:
 
 def test_a_member_that_does_not_poll_leaves_and_rejoins() -> None:
     one = member()
-    settle(one, 1, A0)
-    told = sole(one.step(PollExpired()))
-    assert isinstance(told, Tell)
-    assert isinstance(told.request, LeaveGroupRequest)
-    assert not one.is_beating
+    rebalance(one, 1, A0)
+    effect = sole(one.step(PollExpired()))
+    assert isinstance(effect, SendWithoutReply)
+    assert isinstance(effect.request, LeaveGroupRequest)
+    assert not one.must_send_heartbeats
     assert sole(one.step(Polled())) == Prepare((A0,), True)
 
 
 def test_static_members_do_not_leave() -> None:
     one = member(instance_id="i")
-    settle(one, 1, A0)
+    rebalance(one, 1, A0)
     assert one.step(Left()) == []
     other = member()
-    settle(other, 1, A0)
-    assert isinstance(sole(other.step(Left())), Tell)
+    rebalance(other, 1, A0)
+    assert isinstance(sole(other.step(Left())), SendWithoutReply)
 
 
 def test_assignors_need_a_protocol_in_common() -> None:
@@ -297,4 +297,4 @@ def test_an_assignor_that_fails_before_joining_is_retried() -> None:
     assert one.needs_user
     assignor.is_ready = True
     one.step(Polled())
-    assert isinstance(sole(one.step(Prepared())), Ask)
+    assert isinstance(sole(one.step(Prepared())), SendRequest)

@@ -56,28 +56,28 @@ def test_a_seek_makes_pending_fetches_stale() -> None:
     state.seek(7, epoch=2)
     assert state.version != version
     assert (state.position, state.fetch_offset, state.must_validate) == (7, 7, True)
-    state.want_reset(EARLIEST)
+    state.request_reset(EARLIEST)
     assert (state.position, state.can_fetch) == (None, False)
 
 
 def test_only_read_positions_are_validated_with_a_new_leader() -> None:
     state = PartitionState(A0)
     state.seek(5)
-    state.led_by(3, ID)
+    state.leader_changed(3, ID)
     assert not state.must_validate
     state.fetch_epoch = 3
-    state.led_by(3, ID)
+    state.leader_changed(3, ID)
     assert not state.must_validate
-    state.led_by(4, ID)
+    state.leader_changed(4, ID)
     assert state.must_validate
 
 
 def test_a_recreated_topic_starts_with_new_epochs() -> None:
     state = PartitionState(A0)
     state.seek(5)
-    state.led_by(7, ID)
+    state.leader_changed(7, ID)
     state.fetch_epoch = 7
-    state.led_by(0, NEW_ID)
+    state.leader_changed(0, NEW_ID)
     assert (state.leader_epoch, state.fetch_epoch, state.must_validate) == (0, -1, False)
 
 

@@ -1,5 +1,5 @@
-"""Assignors prefer replicas in a member's rack (KIP-881), and stay fair. That the results are
-Kafka's own is shown in tests/interop.
+"""Assignors prefer replicas in a member's rack (KIP-881), and stay fair. tests/interop compares the
+results with Kafka's.
 """
 
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ TopicRacks = dict[str, list[frozenset[str]]]
 
 
 def in_racks(*racks: str) -> list[frozenset[str]]:
-    """One partition for each text; replicas are apart by spaces."""
+    """One partition for each text; spaces separate the racks of its replicas."""
     return [frozenset(text.split()) for text in racks]
 
 
 def rebalanced(
     name: str, topics: TopicRacks, racks: Mapping[str, str | None], before: Shares
 ) -> Shares:
-    """All members subscribe to all topics and own what they had."""
+    """Rebalances; all members subscribe to all topics and own their former partitions."""
     assignor = ASSIGNORS[name]()
     members = {}
     for member, rack in racks.items():
@@ -73,7 +73,7 @@ def test_racks_that_cannot_help_change_nothing(name: str, racks: tuple[str, ...]
     assert assigned(name, topics, x="right", y="left") == {"x": "a-0", "y": "a-1"}
 
 
-def test_sticky_gives_up_what_is_in_another_rack() -> None:
+def test_sticky_moves_partitions_of_other_racks() -> None:
     topics = {"a": in_racks("left", "right")}
     before = {"x": [TopicPartition("a", 0)], "y": [TopicPartition("a", 1)]}
     after = rebalanced("sticky", topics, {"x": "right", "y": "left"}, before)
@@ -118,7 +118,7 @@ def test_every_partition_has_one_reader_and_shares_are_fair(
     second = rebalanced(name, topics, later, first)
     for shares in (first, second):
         assert sorted(one for share in shares.values() for one in share) == everything
-        # Range shares out each topic, sticky all of them together.
+        # Range distributes each topic separately, sticky all topics together.
         sizes = [
             [sum(one.topic == topic for one in share) for share in shares.values()]
             for topic in topics

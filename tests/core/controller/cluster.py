@@ -1,5 +1,5 @@
 """A controller without a log: decisions are replayed at once, and every record is kept, so that a
-test can ask whether the image is what the records say.
+test can compare the image with the records.
 """
 
 import random
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moldau.config.broker import BrokerConfig
-from moldau.core.controller.brokers.heartbeats import decide_fence_stale_broker
+from moldau.core.controller.brokers.fencing import decide_fence_stale_broker
 from moldau.core.controller.decision_context import DecisionContext
 from moldau.core.controller.decisions import decide
 from moldau.core.controller.features import SUPPORTED_FEATURES
@@ -45,7 +45,7 @@ METADATA_LEVEL = 30
 
 
 def uuid_of(number: int) -> Uuid:
-    """A directory's or incarnation's id that a test can name."""
+    """The id of a directory or incarnation, by a number that a test chooses."""
     return Uuid(bytes([number]) * 16)
 
 
@@ -85,8 +85,8 @@ class Cluster:
             kraft_version=self.kraft_version,
         )
 
-    def ask(self, request: Message, version: int | None = None) -> Any:
-        """The answer; the records of the decision are in the log."""
+    def send(self, request: Message, version: int | None = None) -> Any:
+        """Decides a request, logs the records of the decision, and returns the response."""
         if version is None:
             version = request.VERSIONS[1]
         decision = decide(self.context, request, version)
@@ -116,27 +116,27 @@ class Cluster:
         directories: tuple[int, ...] = (),
         previous_epoch: int = -1,
     ) -> int:
-        """The broker epoch."""
+        """Registers a broker and returns its epoch."""
         request = registration(broker_id, rack=rack, incarnation=incarnation)
         request.previous_broker_epoch = previous_epoch
         if directories:
             request.log_dirs = [uuid_of(number) for number in directories]
-        response = self.ask(request)
+        response = self.send(request)
         assert response.error_code == 0
         return int(response.broker_epoch)
 
-    def heartbeat(self, broker_id: int, **wishes: Any) -> Any:
+    def heartbeat(self, broker_id: int, **fields: Any) -> Any:
         broker = self.image.brokers[broker_id]
         request = BrokerHeartbeatRequest(
             broker_id=broker_id,
-            broker_epoch=wishes.pop("broker_epoch", broker.epoch),
-            current_metadata_offset=wishes.pop("offset", self.image.offset),
-            **wishes,
+            broker_epoch=fields.pop("broker_epoch", broker.epoch),
+            current_metadata_offset=fields.pop("offset", self.image.offset),
+            **fields,
         )
-        return self.ask(request)
+        return self.send(request)
 
     def start(self, *broker_ids: int, racks: Mapping[int, str] | None = None) -> None:
-        """Register brokers and let them be unfenced."""
+        """Registers and unfences brokers."""
         for broker_id in broker_ids:
             self.register(broker_id, rack=(racks or {}).get(broker_id))
             assert not self.heartbeat(broker_id).is_fenced
@@ -144,7 +144,7 @@ class Cluster:
     def create(
         self, name: str, *assignment: list[int], configs: Mapping[str, str] | None = None
     ) -> Uuid:
-        """A topic with these replicas; its id."""
+        """Creates a topic with these replicas and returns its id."""
         topic = CreatableTopic(
             name=name,
             num_partitions=-1,
@@ -155,7 +155,7 @@ class Cluster:
             ],
             configs=[CreatableTopicConfig(name=n, value=v) for n, v in (configs or {}).items()],
         )
-        (result,) = self.ask(CreateTopicsRequest(topics=[topic])).topics
+        (result,) = self.send(CreateTopicsRequest(topics=[topic])).topics
         assert result.error_code == 0, result.error_message
         return Uuid(result.topic_id)
 
@@ -165,7 +165,7 @@ class Cluster:
         return partition
 
     def check(self) -> None:
-        """The controller's image equals the state of its records."""
+        """Checks that the controller's image equals the state of its records."""
         delta = MetadataDelta(EMPTY_IMAGE)
         for record in self.log:
             delta.replay(record)
@@ -179,7 +179,7 @@ class Cluster:
             self.controller.adopt(delta, records, len(self.log) - 1, EPOCH)
 
     def idle(self, count: int = 1) -> None:
-        """The log grows without anything changing."""
+        """Appends no-op records."""
         self._append([NoOpRecord() for _ in range(count)])
 
 

@@ -41,7 +41,7 @@ def alter(
     cluster: Cluster, *resources: AlterConfigsResource, validate: bool = False
 ) -> list[ErrorCode]:
     request = IncrementalAlterConfigsRequest(resources=list(resources), validate_only=validate)
-    response = cluster.ask(request)
+    response = cluster.send(request)
     assert all(bool(each.error_code) == bool(each.error_message) for each in response.responses)
     return [ErrorCode(each.error_code) for each in response.responses]
 
@@ -51,9 +51,9 @@ def replace(cluster: Cluster, kind: int, name: str, **values: str | None) -> Err
         legacy.AlterableConfig(name=key.replace("_", "."), value=value)
         for key, value in values.items()
     ]
-    asked = legacy.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
-    (told,) = cluster.ask(legacy.AlterConfigsRequest(resources=[asked])).responses
-    return ErrorCode(told.error_code)
+    requested = legacy.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    (result,) = cluster.send(legacy.AlterConfigsRequest(resources=[requested])).responses
+    return ErrorCode(result.error_code)
 
 
 def test_settings_are_set_added_to_taken_from_and_removed(cluster: Cluster) -> None:
@@ -85,7 +85,7 @@ def test_the_older_request_replaces_all_settings(cluster: Cluster) -> None:
     assert cluster.image.config_of(TOPIC, "t") == {"retention.ms": "6"}
     before = len(cluster.log)
     assert replace(cluster, TOPIC, "t", retention_ms="6") == 0
-    assert len(cluster.log) == before, "a topic's setting that is as it was is not written"
+    assert len(cluster.log) == before, "an unchanged setting of a topic is not written again"
     assert replace(cluster, TOPIC, "t") == 0
     assert not cluster.image.config_of(TOPIC, "t")
 
@@ -110,7 +110,7 @@ def test_brokers_groups_and_client_metrics_have_settings(cluster: Cluster) -> No
 
 
 @pytest.mark.parametrize(
-    ("asked", "code"),
+    ("requested", "code"),
     [
         (resource(TOPIC, "missing", ("retention.ms", "5")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (resource(TOPIC, "", ("retention.ms", "5")), ErrorCode.INVALID_REQUEST),
@@ -136,17 +136,17 @@ def test_brokers_groups_and_client_metrics_have_settings(cluster: Cluster) -> No
     ],
 )
 def test_errors_of_one_resource_do_not_affect_the_others(
-    cluster: Cluster, asked: AlterConfigsResource, code: ErrorCode
+    cluster: Cluster, requested: AlterConfigsResource, code: ErrorCode
 ) -> None:
     good = resource(GROUP, "good", ("consumer.session.timeout.ms", "50000"))
     before = len(cluster.log)
-    assert alter(cluster, asked, good) == [code, ErrorCode.NONE]
+    assert alter(cluster, requested, good) == [code, ErrorCode.NONE]
     assert len(cluster.log) == before + 1
 
 
 def test_a_resource_changes_as_a_whole_or_not_at_all(cluster: Cluster) -> None:
-    asked = resource(TOPIC, "t", ("retention.ms", "5"), ("segment.ms", "abc"))
-    assert alter(cluster, asked) == [ErrorCode.INVALID_CONFIG]
+    requested = resource(TOPIC, "t", ("retention.ms", "5"), ("segment.ms", "abc"))
+    assert alter(cluster, requested) == [ErrorCode.INVALID_CONFIG]
     assert not cluster.image.config_of(TOPIC, "t")
 
 
@@ -158,9 +158,9 @@ def test_a_resource_that_is_named_twice_is_not_changed(cluster: Cluster) -> None
 
 def test_changes_can_be_validated_only(cluster: Cluster) -> None:
     before = len(cluster.log)
-    asked = resource(TOPIC, "t", ("retention.ms", "5"))
+    requested = resource(TOPIC, "t", ("retention.ms", "5"))
     bad = resource(TOPIC, "t2", ("retention.ms", "5"))
-    assert alter(cluster, asked, bad, validate=True) == [
+    assert alter(cluster, requested, bad, validate=True) == [
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]

@@ -30,7 +30,7 @@ def update(
         for name, level, kind in updates
     ]
     request = UpdateFeaturesRequest(feature_updates=keys, validate_only=validate)
-    return cluster.ask(request, version)
+    return cluster.send(request, version)
 
 
 def test_levels_go_up_and_down(cluster: Cluster) -> None:
@@ -42,7 +42,7 @@ def test_levels_go_up_and_down(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "text"),
+    ("requested", "text"),
     [
         ((GROUP, 7, UPGRADE), "Local controller 100 only supports versions 0-1"),
         (("no.such", 1, UPGRADE), "Local controller 100 does not support this feature."),
@@ -57,14 +57,16 @@ def test_levels_go_up_and_down(cluster: Cluster) -> None:
     ],
 )
 def test_impossible_levels_are_refused(
-    cluster: Cluster, asked: tuple[str, int, int], text: str
+    cluster: Cluster, requested: tuple[str, int, int], text: str
 ) -> None:
     before = len(cluster.log)
-    told = (
-        update(cluster, (GROUP, 1, UPGRADE), asked) if asked[0] != GROUP else update(cluster, asked)
+    response = (
+        update(cluster, (GROUP, 1, UPGRADE), requested)
+        if requested[0] != GROUP
+        else update(cluster, requested)
     )
-    assert told.error_code == ErrorCode.INVALID_UPDATE_VERSION
-    assert text in told.error_message
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert text in response.error_message
     assert len(cluster.log) == before
 
 
@@ -81,15 +83,15 @@ def test_brokers_must_support_the_level(cluster: Cluster) -> None:
     limited = Cluster(level=29)
     limited.start(1)
     limited.image.brokers[1].features[METADATA]
-    told = update(limited, (METADATA, 30, UPGRADE))
-    assert told.error_code == 0
+    response = update(limited, (METADATA, 30, UPGRADE))
+    assert response.error_code == 0
 
 
 def test_dependencies_of_a_level_are_checked() -> None:
     cluster = Cluster(level=22, eligible_replicas=False)
-    told = update(cluster, (ELIGIBLE, 1, UPGRADE))
-    assert told.error_code == ErrorCode.INVALID_UPDATE_VERSION
-    assert f"{ELIGIBLE} could not be set to 1 because it depends on" in told.error_message
+    response = update(cluster, (ELIGIBLE, 1, UPGRADE))
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert f"{ELIGIBLE} could not be set to 1 because it depends on" in response.error_message
     assert update(cluster, (METADATA, 30, UPGRADE), (ELIGIBLE, 1, UPGRADE)).error_code == 0
 
 
@@ -101,8 +103,8 @@ def test_eligible_leaders_fix_min_insync_replicas_for_all_brokers() -> None:
 
 
 def test_older_responses_have_a_result_for_each_feature(cluster: Cluster) -> None:
-    told = update(cluster, (GROUP, 1, UPGRADE), version=1)
-    assert [(each.feature, each.error_code) for each in told.results] == [(GROUP, 0)]
+    response = update(cluster, (GROUP, 1, UPGRADE), version=1)
+    assert [(each.feature, each.error_code) for each in response.results] == [(GROUP, 0)]
     assert update(cluster, (GROUP, 1, UPGRADE)).results == []
 
 
@@ -124,18 +126,18 @@ def test_levels_that_are_not_final_need_permission(cluster: Cluster) -> None:
 
 def test_the_quorum_of_static_voters_is_raised_with_other_features() -> None:
     cluster = Cluster(level=29, kraft_version=0)
-    asked = (("kraft.version", 1, UPGRADE), (METADATA, 30, UPGRADE))
-    assert update(cluster, *asked, validate=True).error_code == 0
+    requested = (("kraft.version", 1, UPGRADE), (METADATA, 30, UPGRADE))
+    assert update(cluster, *requested, validate=True).error_code == 0
     assert cluster.kraft_version == 0
-    assert update(cluster, *asked).error_code == 0
+    assert update(cluster, *requested).error_code == 0
     assert (cluster.kraft_version, cluster.image.features[METADATA]) == (1, 30)
-    told = update(cluster, ("kraft.version", 0, UPGRADE))
-    assert told.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    response = update(cluster, ("kraft.version", 0, UPGRADE))
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert cluster.kraft_version == 1
 
 
 def test_a_refused_update_of_features_leaves_the_quorum_alone() -> None:
     cluster = Cluster(kraft_version=0)
-    told = update(cluster, ("kraft.version", 1, UPGRADE), (GROUP, 7, UPGRADE))
-    assert told.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    response = update(cluster, ("kraft.version", 1, UPGRADE), (GROUP, 7, UPGRADE))
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert cluster.kraft_version == 0

@@ -1,5 +1,5 @@
-"""For any requests in any order, the image is that of the records, every record can be
-written at the level that is finalized, and what partitions promise holds.
+"""For any requests in any order: the image equals the state of the records, every record can be
+written at the finalized level, and the invariants of partitions hold.
 """
 
 from typing import Any
@@ -47,9 +47,9 @@ class Histories(RuleBasedStateMachine):
         self.written = 0
         self.incarnation = 0
 
-    def ask(self, request: Message) -> Any:
+    def send(self, request: Message) -> Any:
         try:
-            return self.cluster.ask(request)
+            return self.cluster.send(request)
         except KafkaError:
             return None
 
@@ -61,7 +61,7 @@ class Histories(RuleBasedStateMachine):
         known = self.cluster.image.brokers.get(broker_id)
         if clean and known is not None:
             request.previous_broker_epoch = known.epoch
-        self.ask(request)
+        self.send(request)
 
     @rule(
         broker_id=BROKERS,
@@ -72,7 +72,7 @@ class Histories(RuleBasedStateMachine):
     def heartbeat(self, broker_id: int, behind: int, wants: str, *, offline: bool) -> None:
         broker = self.cluster.image.brokers.get(broker_id)
         if broker is not None:
-            self.ask(
+            self.send(
                 BrokerHeartbeatRequest(
                     broker_id=broker_id,
                     broker_epoch=broker.epoch,
@@ -108,27 +108,27 @@ class Histories(RuleBasedStateMachine):
             replication_factor=factor,
             configs=[CreatableTopicConfig(name=n, value=v) for n, v in configs.items()],
         )
-        self.ask(CreateTopicsRequest(topics=[topic]))
+        self.send(CreateTopicsRequest(topics=[topic]))
 
     @rule(name=NAMES)
     def delete(self, name: str) -> None:
-        self.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)]))
+        self.send(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)]))
 
     @rule(name=NAMES, count=st.integers(1, 5))
     def grow(self, name: str, count: int) -> None:
         more = CreatePartitionsTopic(name=name, count=count, assignments=None)
-        self.ask(CreatePartitionsRequest(topics=[more]))
+        self.send(CreatePartitionsRequest(topics=[more]))
 
     @rule(kind=st.sampled_from([0, 1]))
     def elect(self, kind: int) -> None:
-        self.ask(ElectLeadersRequest(election_type=kind, topic_partitions=None))
+        self.send(ElectLeadersRequest(election_type=kind, topic_partitions=None))
 
     @rule(broker_id=BROKERS)
     def unregister(self, broker_id: int) -> None:
-        self.ask(UnregisterBrokerRequest(broker_id=broker_id))
+        self.send(UnregisterBrokerRequest(broker_id=broker_id))
 
     @rule()
-    def look_after_leaders(self) -> None:
+    def elect_leaders_periodically(self) -> None:
         for records_of in (preferred_leader_records, unclean_leader_records):
             self.cluster.do(Decision(None, records_of(self.cluster.context)))
 
@@ -138,7 +138,7 @@ class Histories(RuleBasedStateMachine):
         self.written = len(self.cluster.log)
 
     @invariant()
-    def partitions_keep_their_promises(self) -> None:
+    def invariants_of_partitions_hold(self) -> None:
         image = self.cluster.image
         for topic in image.topics.values():
             for partition in topic.partitions.values():
@@ -154,7 +154,7 @@ class Histories(RuleBasedStateMachine):
                 assert not leader.in_controlled_shutdown
 
     @invariant()
-    def the_image_is_what_the_records_say(self) -> None:
+    def the_image_equals_the_records(self) -> None:
         self.cluster.check()
 
 

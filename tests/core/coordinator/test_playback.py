@@ -60,8 +60,8 @@ class Loaded:
         self.next_offset = batch.next_offset
 
     def offset(self, *, stable: bool = False) -> int | ErrorCode:
-        asked = OffsetFetchRequestTopics(name="t", partition_indexes=[0])
-        request = OffsetFetchRequestGroup(group_id="g", topics=[asked])
+        requested = OffsetFetchRequestTopics(name="t", partition_indexes=[0])
+        request = OffsetFetchRequestGroup(group_id="g", topics=[requested])
         (topic,) = self.shard.offsets.fetch(request, requires_stable=stable).response.topics
         (found,) = topic.partitions
         return ErrorCode(found.error_code) if found.error_code else found.committed_offset
@@ -103,7 +103,7 @@ def test_offsets_of_an_aborted_transaction_are_dropped() -> None:
 
 
 def test_a_plain_commit_after_a_transactional_one_wins() -> None:
-    """Compaction will keep the later record; so the later record must be right."""
+    """Compaction keeps the later record, so the later record must win."""
     loaded = Loaded()
     loaded.replay(commit(5), **TRANSACTION)
     loaded.replay(commit(3))
@@ -111,7 +111,7 @@ def test_a_plain_commit_after_a_transactional_one_wins() -> None:
     assert loaded.offset(stable=True) == 3
 
 
-def test_a_tombstone_takes_pending_offsets_too() -> None:
+def test_a_tombstone_removes_pending_offsets_too() -> None:
     loaded = Loaded()
     loaded.replay(commit(5), **TRANSACTION)
     loaded.replay(offset_tombstone("g", "t", 0))

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from moldau.core.coordinator.effects import (
-    Answer,
     AnyAppend,
     AnyEffect,
+    AnyTicket,
     Append,
     Marker,
     Reply,
@@ -49,10 +49,10 @@ class Bench:
     now_ms: int = START_MS
     log: list[StoredPair | Marker] = field(default_factory=list)
     producers: dict[int, int] = field(default_factory=dict)
-    """By offset, of records that are in a transaction."""
+    """The producers of records in a transaction, by offset."""
     refuses: ErrorCode | None = None
     holds_commits: bool = False
-    answers: list[tuple[Ticket, Answer]] = field(default_factory=list)
+    answers: list[tuple[AnyTicket, object]] = field(default_factory=list)
     waiting: list[AnyAppend] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class Bench:
     # The shell
 
     def load(self) -> None:
-        """A new shard with what the log says."""
+        """Loads a new shard from the log."""
         self.shard = GroupShard(lambda: self.settings)
         self.timers = {}
         self.waiting = []
@@ -146,7 +146,7 @@ class Bench:
             self.perform(turn)
 
     def advance(self, ms: int) -> None:
-        """Timers fire in their order, each at its time."""
+        """Advances the time. Timers fire in order, each at its own time."""
         until_ms = self.now_ms + ms
         while self.timers:
             key = min(self.timers, key=lambda k: (self.timers[k], k))
@@ -160,7 +160,7 @@ class Bench:
 
     # The requests
 
-    def ticket(self) -> Ticket:
+    def ticket(self) -> AnyTicket:
         self._tickets += 1
         return Ticket(self._tickets)
 
@@ -169,25 +169,25 @@ class Bench:
         self.shard.classic.join(join, turn)
         self.perform(turn)
 
-    def sync(self, request: SyncGroupRequest, caller: Caller) -> Ticket:
+    def sync(self, request: SyncGroupRequest, caller: Caller) -> AnyTicket:
         turn, ticket = self.turn(), self.ticket()
         self.shard.classic.sync(request, ticket, caller, turn)
         self.perform(turn)
         return ticket
 
-    def heartbeat(self, request: HeartbeatRequest, caller: Caller) -> Ticket:
+    def heartbeat(self, request: HeartbeatRequest, caller: Caller) -> AnyTicket:
         turn, ticket = self.turn(), self.ticket()
         turn.reply(ticket, self.shard.classic.heartbeat(request, caller, turn))
         self.perform(turn)
         return ticket
 
-    def leave(self, group_id: str, members: list[MemberIdentity]) -> Ticket:
+    def leave(self, group_id: str, members: list[MemberIdentity]) -> AnyTicket:
         turn, ticket = self.turn(), self.ticket()
         self.shard.classic.leave(group_id, members, ticket, turn)
         self.perform(turn)
         return ticket
 
-    def commit(self, request: OffsetCommitRequest, caller: Caller, version: int = 9) -> Ticket:
+    def commit(self, request: OffsetCommitRequest, caller: Caller, version: int = 9) -> AnyTicket:
         turn, ticket = self.turn(), self.ticket()
         decision = self.shard.offsets.decide_commit(request, version, caller, turn)
         replies = [Reply(ticket, decision.response)]
@@ -195,7 +195,7 @@ class Bench:
         self.perform(turn)
         return ticket
 
-    def commit_in_transaction(self, request: TxnOffsetCommitRequest) -> Ticket:
+    def commit_in_transaction(self, request: TxnOffsetCommitRequest) -> AnyTicket:
         turn, ticket = self.turn(), self.ticket()
         decision = self.shard.offsets.decide_transactional_commit(request, turn.now_ms)
         writer = Writer(request.producer_id, request.producer_epoch)
@@ -227,7 +227,7 @@ class Bench:
         self.perform(turn)
 
     def write(self, records: list[CoordinatorRecord]) -> None:
-        """As a decision without an answer."""
+        """Writes records like a decision without a response."""
         turn = self.turn()
         turn.append(Append(records=records, replays=True))
         self.perform(turn)

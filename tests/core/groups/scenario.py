@@ -1,13 +1,13 @@
-"""Scenarios of groups as text: what clients do, and after a line of dashes all that happens.
+"""Scenarios of groups as text: actions of clients, and after a line of dashes all their results.
 
     a joins [v=9] [static=name] [protocols=range,sticky] [type=consumer] [as=ID] [session=MS] …
     a syncs [a=x b=y]     a beats     a leaves [b]     a commits t-0=5     a fetches t-0
     a commits txn=7 t-0=5     transaction 7 commits | aborts     delete group g     delete topic t
     after MS | restart | unload | groups | offsets | log
-    log refuses CODE | log accepts | commits wait | commits go on | commits fail CODE
+    log refuses CODE | log accepts | commits wait | commits resume | commits fail CODE
     settings key=value …
 
-Clients are named by letters; a member's id is shown as the name of who has it. A client remembers
+Clients are named by letters; a member's id is shown as the name of its client. A client remembers
 its id and generation from its last answers, as clients do.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from core.groups.bench import Bench, listed_groups
 
-from moldau.core.coordinator.effects import Answer, Marker, Ticket
+from moldau.core.coordinator.effects import AnyTicket, Marker
 from moldau.core.groups.group_records import decode_group_record
 from moldau.core.groups.joining import Join
 from moldau.core.groups.listing import describe_group
@@ -76,7 +76,7 @@ class Scenario:
     def __init__(self) -> None:
         self.bench = Bench()
         self.clients: dict[str, Client] = {}
-        self.askers: dict[Ticket, tuple[Client, str]] = {}
+        self.senders: dict[AnyTicket, tuple[Client, str]] = {}
         self.lines: list[str] = []
         self.logged = 0
 
@@ -103,7 +103,7 @@ class Scenario:
                 self.bench.refuses = None
             case ["commits", "wait"]:
                 self.bench.holds_commits = True
-            case ["commits", "go", "on"]:
+            case ["commits", "resume"]:
                 self.bench.holds_commits = False
                 self.bench.commit_all()
             case ["commits", "fail", code]:
@@ -140,7 +140,7 @@ class Scenario:
                     member_id=client.member_id,
                     group_instance_id=client.instance_id,
                 )
-                self._asked(client, action, self.bench.heartbeat(request, client.caller))
+                self._sent(client, action, self.bench.heartbeat(request, client.caller))
             case "leaves":
                 self._leave(client, words)
             case "commits":
@@ -152,8 +152,8 @@ class Scenario:
             case _:
                 raise ValueError(f"no such action: {action}")
 
-    def _asked(self, client: Client, action: str, ticket: Ticket) -> None:
-        self.askers[ticket] = (client, action)
+    def _sent(self, client: Client, action: str, ticket: AnyTicket) -> None:
+        self.senders[ticket] = (client, action)
 
     def _join(self, client: Client, words: list[str]) -> None:
         options = dict(word.split("=", 1) for word in words)
@@ -163,7 +163,7 @@ class Scenario:
             client.member_id = self._id_of(options["as"])
         client.tries += 1
         ticket = self.bench.ticket()
-        self._asked(client, "joins", ticket)
+        self._sent(client, "joins", ticket)
         topics = options.get("topics", "t").split(",")
         names = [name for name in options.get("protocols", "range").split(",") if name]
         protocols: Protocols = tuple((name, subscription(*topics)) for name in names)
@@ -201,7 +201,7 @@ class Scenario:
                 for k, v in given.items()
             ],
         )
-        self._asked(client, "syncs", self.bench.sync(request, client.caller))
+        self._sent(client, "syncs", self.bench.sync(request, client.caller))
 
     def _leave(self, client: Client, words: list[str]) -> None:
         leaving = [MemberIdentity(member_id=client.member_id)] if not words else []
@@ -211,7 +211,7 @@ class Scenario:
                 leaving.append(MemberIdentity(member_id="", group_instance_id=instance_id))
             else:
                 leaving.append(MemberIdentity(member_id=self._id_of(word)))
-        self._asked(client, "leaves", self.bench.leave(client.group_id, leaving))
+        self._sent(client, "leaves", self.bench.leave(client.group_id, leaving))
 
     def _commit(self, client: Client, words: list[str]) -> None:
         options = dict(word.split("=", 1) for word in words)
@@ -224,9 +224,9 @@ class Scenario:
         except KafkaError as error:
             self.lines.append(f"{client.name} commits: {error.code.name}")
         else:
-            self._asked(client, "commits", ticket)
+            self._sent(client, "commits", ticket)
 
-    def _commit_at_once(self, client: Client, options: dict[str, str]) -> Ticket:
+    def _commit_at_once(self, client: Client, options: dict[str, str]) -> AnyTicket:
         generation = int(options.pop("generation", client.generation))
         version = int(options.pop("v", "9"))
         retention_ms = int(options.pop("retention", "-1"))
@@ -250,7 +250,7 @@ class Scenario:
         )
         return self.bench.commit(request, client.caller, version)
 
-    def _commit_in_transaction(self, client: Client, options: dict[str, str]) -> Ticket:
+    def _commit_in_transaction(self, client: Client, options: dict[str, str]) -> AnyTicket:
         producer_id = int(options.pop("txn"))
         generation = int(options.pop("generation", client.generation))
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
@@ -294,12 +294,12 @@ class Scenario:
 
     def _show_answers(self) -> None:
         for ticket, answer in self.bench.answers:
-            client, action = self.askers.pop(ticket, (None, ""))
+            client, action = self.senders.pop(ticket, (None, ""))
             if client is not None:
                 self.lines.append(self._show(client, action, answer))
         self.bench.answers = []
 
-    def _show(self, client: Client, action: str, answer: Answer) -> str:
+    def _show(self, client: Client, action: str, answer: object) -> str:
         match answer:
             case JoinGroupResponse():
                 return self._show_joined(client, answer)

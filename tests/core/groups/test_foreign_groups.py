@@ -1,4 +1,4 @@
-"""Groups of kinds that are not coordinated here are kept, and listed as what they are."""
+"""Groups of kinds that are not coordinated here are kept, and listed with their kind."""
 
 import pytest
 from core.groups.bench import Bench, listed_groups
@@ -76,7 +76,7 @@ def test_clients_cannot_join_or_commit_past_its_members() -> None:
         "a left: UNKNOWN_MEMBER_ID",
         "a commits: UNKNOWN_MEMBER_ID",
     ]
-    assert len(scenario.bench.log) == 3, "not a record was touched"
+    assert len(scenario.bench.log) == 3, "no record was added"
 
 
 def test_an_empty_foreign_group_is_replaced_by_a_classic_group() -> None:

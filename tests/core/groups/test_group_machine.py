@@ -1,7 +1,7 @@
-"""Whatever clients, clocks and logs do to a classic group, it keeps its promises.
+"""A classic group keeps its invariants under any behaviour of clients, clocks and logs.
 
-Clients here are honest but unlucky: they lose answers, fall silent, come back late, and the log
-refuses or is slow. After every step the books are checked against a plain count.
+Clients are well-behaved but unlucky: they lose responses, fall silent and return late, and the log
+refuses appends or is slow. After every step the group's state is compared with a plain count.
 """
 
 import pytest
@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from moldau.core.coordinator.effects import Ticket
+from moldau.core.coordinator.effects import AnyTicket
 from moldau.core.groups.classic_group import ClassicGroup
 from moldau.core.groups.group_shard import GroupShard
 from moldau.core.groups.joining import Join
@@ -77,7 +77,7 @@ class GroupMachine(RuleBasedStateMachine):
         super().__init__()
         self.bench = Bench()
         self.clients = [Client(number) for number in range(6)]
-        self.askers: dict[Ticket, tuple[Client, str]] = {}
+        self.senders: dict[AnyTicket, tuple[Client, str]] = {}
         self.seen_generation = 0
         self.committed: dict[int, int] = {}
         self.tried: dict[int, set[int]] = {}
@@ -100,13 +100,13 @@ class GroupMachine(RuleBasedStateMachine):
     def some_work_for_a_while(
         self, numbers: list[int], rounds: int, protocols: Protocols, version: int
     ) -> None:
-        """As clients do when nothing is in their way."""
+        """The requests of clients without failures."""
         self.bench.refuses = None
-        self.commits_go_on()
+        self.commits_resume()
         for _ in range(rounds):
             for number in numbers:
                 client = self.clients[number]
-                if any(asker is client for asker, _ in self.askers.values()):
+                if any(asker is client for asker, _ in self.senders.values()):
                     continue
                 if client.must_join:
                     self.join(number, protocols, version)
@@ -122,7 +122,7 @@ class GroupMachine(RuleBasedStateMachine):
     def join(self, number: int, protocols: Protocols, version: int) -> None:
         client = self.clients[number]
         client.tries += 1
-        ticket = self._asked(client, "join")
+        ticket = self._sent(client, "join")
         self.bench.join(
             Join(
                 ticket=ticket,
@@ -138,7 +138,7 @@ class GroupMachine(RuleBasedStateMachine):
                 fresh_id=f"{number}.{client.tries}",
             )
         )
-        self._hear()
+        self._take_answers()
 
     @rule(number=NUMBERS)
     def sync(self, number: int) -> None:
@@ -157,8 +157,8 @@ class GroupMachine(RuleBasedStateMachine):
             group_instance_id=client.instance_id,
             assignments=assignments,
         )
-        self.askers[self.bench.sync(request, CALLER)] = (client, "sync")
-        self._hear()
+        self.senders[self.bench.sync(request, CALLER)] = (client, "sync")
+        self._take_answers()
 
     @rule(number=NUMBERS)
     def heartbeat(self, number: int) -> None:
@@ -169,15 +169,15 @@ class GroupMachine(RuleBasedStateMachine):
             member_id=client.member_id,
             group_instance_id=client.instance_id,
         )
-        self.askers[self.bench.heartbeat(request, CALLER)] = (client, "heartbeat")
-        self._hear()
+        self.senders[self.bench.heartbeat(request, CALLER)] = (client, "heartbeat")
+        self._take_answers()
 
     @rule(number=NUMBERS)
     def leave(self, number: int) -> None:
         client = self.clients[number]
         self.bench.leave(GROUP, [MemberIdentity(member_id=client.member_id)])
         self._forget(client)
-        self._hear()
+        self._take_answers()
 
     @rule(
         number=NUMBERS,
@@ -213,12 +213,12 @@ class GroupMachine(RuleBasedStateMachine):
         group = self.group()
         assert group is not None
         assert group.generation == client.generation
-        self.askers[ticket] = (client, f"commit {partition} {offset}")
-        self._hear()
+        self.senders[ticket] = (client, f"commit {partition} {offset}")
+        self._take_answers()
 
     @rule(number=NUMBERS)
     def lose_memory(self, number: int) -> None:
-        """The process dies and starts again."""
+        """The client's process restarts."""
         self._forget(self.clients[number])
 
     # Failures, time and restarts
@@ -226,9 +226,9 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([0, 1, 2_999, 3_000, 9_999, 10_001, 30_001, 300_001]))
     def time_passes(self, ms: int) -> None:
         self.bench.advance(ms)
-        self._hear()
+        self._take_answers()
         if self.group() is None:
-            # It has expired. The next one of its name counts from the beginning.
+            # The group has expired. The next group of its name counts generations from the start.
             self.owners = {}
 
     @rule(code=st.sampled_from([None, ErrorCode.NOT_ENOUGH_REPLICAS]))
@@ -240,34 +240,34 @@ class GroupMachine(RuleBasedStateMachine):
         self.bench.holds_commits = True
 
     @rule()
-    def commits_go_on(self) -> None:
+    def commits_resume(self) -> None:
         self.bench.holds_commits = False
         self.bench.commit_all()
-        self._hear()
+        self._take_answers()
 
     @precondition(lambda self: self.bench.waiting)
     @rule()
-    def commits_take_too_long(self) -> None:
+    def commits_time_out(self) -> None:
         self.bench.fail_all(ErrorCode.REQUEST_TIMED_OUT)
-        self._hear()
+        self._take_answers()
 
     @rule()
     def coordinator_moves(self) -> None:
-        """The next coordinator only knows the log."""
+        """The next coordinator only has the log."""
         self.bench.unload()
-        self._hear()
-        assert not self.askers, "a request waits for a coordinator that is gone"
+        self._take_answers()
+        assert not self.senders, "a request waits for the former coordinator"
         self.bench.load()
         group = self.group()
-        # Generations that were never logged are given out again.
+        # Generations that were never logged are used again.
         self.seen_generation = 0 if group is None else group.generation
         self.owners = {}
 
     # Responses
 
-    def _asked(self, client: Client, what: str) -> Ticket:
+    def _sent(self, client: Client, what: str) -> AnyTicket:
         ticket = self.bench.ticket()
-        self.askers[ticket] = (client, what)
+        self.senders[ticket] = (client, what)
         return ticket
 
     def _forget(self, client: Client) -> None:
@@ -275,16 +275,16 @@ class GroupMachine(RuleBasedStateMachine):
         client.members, client.owns = [], set()
         client.must_join, client.is_synced = True, False
 
-    def _hear(self) -> None:
+    def _take_answers(self) -> None:
         for ticket, answer in self.bench.answers:
-            client, what = self.askers.pop(ticket, (None, ""))
+            client, what = self.senders.pop(ticket, (None, ""))
             if client is None:
                 continue
             match answer:
                 case JoinGroupResponse():
-                    self._hear_join(client, answer)
+                    self._take_join_answer(client, answer)
                 case SyncGroupResponse(error_code=0):
-                    self._hear_assignment(client, answer.assignment)
+                    self._take_assignment(client, answer.assignment)
                 case SyncGroupResponse() | HeartbeatResponse():
                     client.must_join |= answer.error_code != ErrorCode.NONE
                     if answer.error_code in LOST:
@@ -295,7 +295,7 @@ class GroupMachine(RuleBasedStateMachine):
                     self.tried[int(partition)] = {int(offset)}
         self.bench.answers = []
 
-    def _hear_join(self, client: Client, answer: JoinGroupResponse) -> None:
+    def _take_join_answer(self, client: Client, answer: JoinGroupResponse) -> None:
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             client.member_id = answer.member_id
         elif answer.error_code in LOST:
@@ -304,11 +304,11 @@ class GroupMachine(RuleBasedStateMachine):
             client.member_id = answer.member_id
             client.generation = answer.generation_id
             client.members = [member.member_id for member in answer.members]
-            # It gives up what it had: an eager client.
+            # An eager client gives up its partitions.
             client.owns = set()
             client.must_join, client.is_synced = False, False
 
-    def _hear_assignment(self, client: Client, assignment: bytes) -> None:
+    def _take_assignment(self, client: Client, assignment: bytes) -> None:
         client.owns = set(assignment)
         client.is_synced = True
         owners = self.owners.setdefault(client.generation, {})
@@ -322,7 +322,7 @@ class GroupMachine(RuleBasedStateMachine):
         return self.bench.shard.registry.classic(GROUP)
 
     @invariant()
-    def books_are_right(self) -> None:
+    def indexes_match_the_members(self) -> None:
         group = self.group()
         if group is None:
             return
@@ -330,6 +330,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert [m.member_id for m in members] == list(group.members)
         joined = [m for m in members if m.join_ticket is not None]
         assert group.joined_count == len(joined)
+        assert group.weight == sum(m.weight for m in members)
         if members:
             assert group.leader_id in group.members
             shared = set.intersection(*({name for name, _ in m.protocols} for m in members))
@@ -360,10 +361,10 @@ class GroupMachine(RuleBasedStateMachine):
                 assert all(m.join_ticket is None and m.sync_ticket is None for m in members)
                 assert group.protocol_name is not None
             case GroupState.DEAD:
-                raise AssertionError("a dead group is not in the books")
+                raise AssertionError("a dead group is not in the registry")
 
     @invariant()
-    def every_member_is_watched(self) -> None:
+    def every_member_has_a_timer(self) -> None:
         group = self.group()
         if group is None:
             return
@@ -384,7 +385,7 @@ class GroupMachine(RuleBasedStateMachine):
             self.seen_generation = 0
 
     @invariant()
-    def whoever_waits_is_known(self) -> None:
+    def waiting_requests_are_known(self) -> None:
         group = self.group()
         members = list(group.members.values()) if group is not None else []
         parked = {m.join_ticket for m in members} | {m.sync_ticket for m in members}
@@ -393,7 +394,7 @@ class GroupMachine(RuleBasedStateMachine):
             join = getattr(append.sequel, "join", None)
             if join is not None:
                 parked.add(join.ticket)
-        assert set(self.askers) <= parked, "an answer was lost"
+        assert set(self.senders) <= parked, "an answer was lost"
 
     @invariant()
     def acknowledged_offsets_are_there(self) -> None:

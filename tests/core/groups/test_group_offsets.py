@@ -88,8 +88,8 @@ def test_a_recreated_topic_neither_inherits_nor_loses_offsets() -> None:
             offset_record("g", "t", 2, unknown),
         ]
     )
-    asked = OffsetFetchRequestTopics(name="t", topic_id=NEW, partition_indexes=[0, 1, 2])
-    request = OffsetFetchRequestGroup(group_id="g", topics=[asked])
+    topic = OffsetFetchRequestTopics(name="t", topic_id=NEW, partition_indexes=[0, 1, 2])
+    request = OffsetFetchRequestGroup(group_id="g", topics=[topic])
     (fetched,) = bench.shard.offsets.fetch(request, requires_stable=True).response.topics
     assert [p.committed_offset for p in fetched.partitions] == [-1, 7, 9]
     turn = bench.turn()

@@ -69,7 +69,7 @@ def test_a_members_id_alone_does_not_authorize_requests() -> None:
 
 
 def test_after_a_restart_the_first_to_rejoin_owns_the_id() -> None:
-    """The log does not keep whose it was."""
+    """The log does not contain the owner."""
     group = Group()
     member = group.join(version=3)
     request = SyncGroupRequest(
@@ -99,7 +99,7 @@ def test_unused_member_ids_do_not_pile_up() -> None:
     assert classic.pending_members == {each.member_id for each in given[2:]}
     sessions = [key for key in group.bench.timers if key[0] == "session"]
     assert len(sessions) == 3
-    # Who comes too late asks for another id, as after any long absence.
+    # A client that is too late requests another id, as after any long absence.
     late = group.join(given[0].member_id)
     assert late.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 

@@ -1,4 +1,4 @@
-"""Every scenario in scenarios/ happens as it is written."""
+"""Every scenario in scenarios/ has the expected results."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""Whatever mixture of commits, ends and deletions: what a group reads is what a plain list of it
-says, before and after a restart; and compaction of the log changes nothing.
+"""After any mixture of commits, transaction ends and deletions, a group reads the offsets of a
+plain model, before and after a restart; and compaction of the log changes nothing.
 """
 
 from core.groups.bench import CALLER, Bench, replay_log
@@ -38,16 +38,16 @@ PRODUCERS = st.integers(7, 9)
 PLACES = [(group, topic, index) for group in "gh" for topic in "tu" for index in (0, 1)]
 
 Place = tuple[str, str, int]
-Said = tuple[int, int]
-"""An offset, and where in the log it is said."""
+Stored = tuple[int, int]
+"""An offset, and the position of its record in the log."""
 
 
 class OffsetsMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.bench = Bench()
-        self.committed: dict[Place, Said] = {}
-        self.pending: dict[int, dict[Place, Said]] = {}
+        self.committed: dict[Place, Stored] = {}
+        self.pending: dict[int, dict[Place, Stored]] = {}
         self.offsets = 0
 
     def _next_offset(self) -> int:
@@ -66,8 +66,8 @@ class OffsetsMachine(RuleBasedStateMachine):
     @rule(group=GROUPS, topic=TOPICS, index=PARTITIONS, producer=PRODUCERS)
     def commit_in_transaction(self, group: str, topic: str, index: int, producer: int) -> None:
         offset = self._next_offset()
-        said = offset, len(self.bench.log)
-        self.pending.setdefault(producer, {})[group, topic, index] = said
+        stored = offset, len(self.bench.log)
+        self.pending.setdefault(producer, {})[group, topic, index] = stored
         partition = TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
         topics = [TxnOffsetCommitRequestTopic(name=topic, partitions=[partition])]
         request = TxnOffsetCommitRequest(group_id=group, producer_id=producer, topics=topics)
@@ -75,12 +75,12 @@ class OffsetsMachine(RuleBasedStateMachine):
 
     @rule(producer=PRODUCERS, commits=st.booleans())
     def end(self, producer: int, commits: bool) -> None:
-        """Once, or once more."""
+        """Ends the transaction, possibly for the second time."""
         self.bench.end_transaction(producer, commits=commits)
-        for place, said in self.pending.pop(producer, {}).items():
+        for place, stored in self.pending.pop(producer, {}).items():
             known = self.committed.get(place)
-            if commits and (known is None or known[1] < said[1]):
-                self.committed[place] = said
+            if commits and (known is None or known[1] < stored[1]):
+                self.committed[place] = stored
 
     @rule(group=GROUPS, topic=TOPICS, index=PARTITIONS)
     def delete_offset(self, group: str, topic: str, index: int) -> None:
@@ -137,15 +137,15 @@ class OffsetsMachine(RuleBasedStateMachine):
 
 def _fetched(shard: GroupShard, place: Place, *, stable: bool) -> int:
     group, topic, index = place
-    asked = OffsetFetchRequestTopics(name=topic, partition_indexes=[index])
-    request = OffsetFetchRequestGroup(group_id=group, topics=[asked])
+    requested = OffsetFetchRequestTopics(name=topic, partition_indexes=[index])
+    request = OffsetFetchRequestGroup(group_id=group, topics=[requested])
     answer = shard.offsets.fetch(request, requires_stable=stable).response
     found = answer.topics[0].partitions[0]
     return found.error_code or found.committed_offset
 
 
 def _compacted(bench: Bench) -> tuple[list[StoredPair | Marker], dict[int, int]]:
-    """As the cleaner does it. A removed record is replaced by an empty one, so that every
+    """Compacts like the cleaner. A removed record is replaced by an empty one, so that every
     other one keeps its offset.
     """
     open_since: dict[int, int] = {}

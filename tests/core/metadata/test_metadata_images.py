@@ -86,7 +86,7 @@ def test_a_delta_names_everything_that_differs(records: list[Message], data: st.
     after = delta.finish(len(records) - 1, 1, 0)
     compared = MetadataDelta.between(before, after)
 
-    # Replayed records may name more: what changed and changed back.
+    # Replayed records may also name objects that changed and changed back.
     assert compared.changed_topics <= delta.changed_topics
     assert compared.changed_partitions <= delta.changed_partitions
     assert compared.deleted_topics == delta.deleted_topics
@@ -109,7 +109,7 @@ def test_every_kind_of_record_has_its_replay() -> None:
             kind = metadata_record_class(record_type)
         except KeyError:
             continue
-        # Some have nothing to change in an empty image; none is unknown.
+        # Some are refused because the image is empty; none is unknown.
         with contextlib.suppress(MetadataReplayError, KafkaError):
             MetadataDelta().replay(kind())
 

@@ -34,7 +34,7 @@ class Story:
         self.loader.load(batch)
 
     def topics(self) -> list[str]:
-        """Of the image that is there after a flush."""
+        """The topics of the image after a flush."""
         self.loader.flush()
         return sorted(self.loader.image.topics)
 

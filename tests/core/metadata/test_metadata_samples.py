@@ -113,7 +113,7 @@ def test_snapshots_equal_the_log_up_to_them(metadata_directory: Path) -> None:
 
 
 def anywhere(image: MetadataImage) -> MetadataImage:
-    """Without its place in the log."""
+    """The image without its offset, epoch and time."""
     return replace(image, offset=0, epoch=0, timestamp_ms=0)
 
 

@@ -76,7 +76,7 @@ def test_a_changed_byte_is_damage_or_outside_the_checksums(place: int, change: i
         read = decode_snapshot(content)
     except (DamagedSnapshotError, KafkaError):
         return
-    # Of a batch the epoch alone is neither checked nor known from elsewhere.
+    # Only the epoch of a batch is neither covered by the checksum nor known otherwise.
     assert read.records == FEW
     assert read.head.control_values == HEAD.control_values
 

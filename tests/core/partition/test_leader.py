@@ -3,18 +3,18 @@
 from moldau.core.metadata.image import UNASSIGNED_DIRECTORY, PartitionImage
 from moldau.core.partition.leader import ACKS_ALL, Commit, PartitionLeader, ProposeIsr
 from moldau.protocol.error_codes import ErrorCode
-from moldau.types import BrokerId, Offset
+from moldau.types import BrokerId, LeaderEpoch, Offset
 
 
 def image(
     *, replicas: tuple[int, ...] = (1, 2, 3), isr: tuple[int, ...] = (1, 2, 3), epoch: int = 0
 ) -> PartitionImage:
     return PartitionImage(
-        replicas=replicas,
+        replicas=tuple(map(BrokerId, replicas)),
         directories=(UNASSIGNED_DIRECTORY,) * len(replicas),
-        isr=isr,
-        leader=1,
-        leader_epoch=5,
+        isr=tuple(map(BrokerId, isr)),
+        leader=BrokerId(1),
+        leader_epoch=LeaderEpoch(5),
         partition_epoch=epoch,
     )
 
@@ -33,13 +33,13 @@ def leader(
 
 def test_a_sole_replica_commits_what_it_has() -> None:
     alone = leader(image(replicas=(1,), isr=(1,)))
-    assert alone.held(Offset(4)) == (Commit(Offset(4)),)
-    assert alone.held(Offset(4)) == ()
+    assert alone.log_reached(Offset(4)) == (Commit(Offset(4)),)
+    assert alone.log_reached(Offset(4)) == ()
 
 
 def test_records_on_all_in_sync_replicas_are_committed() -> None:
     first = leader(image())
-    assert first.held(Offset(10)) == ()
+    assert first.log_reached(Offset(10)) == ()
     assert first.follower_fetched(BrokerId(2), Offset(7)) == ()
     assert first.follower_fetched(BrokerId(3), Offset(5)) == (Commit(Offset(5)),)
     assert first.follower_fetched(BrokerId(3), Offset(9)) == (Commit(Offset(7)),)
@@ -47,7 +47,7 @@ def test_records_on_all_in_sync_replicas_are_committed() -> None:
 
 def test_the_high_watermark_never_falls() -> None:
     first = leader(image(isr=(1,)))
-    first.held(Offset(10))
+    first.log_reached(Offset(10))
     assert first.changed(image(isr=(1, 2), epoch=1)) == ()
     assert first.high_watermark == 10
 
@@ -58,7 +58,7 @@ def test_nothing_is_committed_while_too_few_are_in_sync() -> None:
     assert refused is not None
     assert refused.code is ErrorCode.NOT_ENOUGH_REPLICAS
     assert first.plan_append(1) is None
-    assert first.held(Offset(3)) == ()
+    assert first.log_reached(Offset(3)) == ()
     first.follower_fetched(BrokerId(2), Offset(3))
     assert first.changed(image(isr=(1, 2), epoch=1)) == (Commit(Offset(3)),)
 
@@ -75,17 +75,17 @@ def test_too_few_in_sync_replicas_after_the_append_are_reported() -> None:
 def test_the_minimum_isr_is_at_most_the_number_of_replicas() -> None:
     alone = leader(image(replicas=(1,), isr=(1,)), min_isr=2)
     assert alone.plan_append(ACKS_ALL) is None
-    assert alone.held(Offset(1)) == (Commit(Offset(1)),)
+    assert alone.log_reached(Offset(1)) == (Commit(Offset(1)),)
 
 
 def test_a_follower_that_caught_up_is_proposed_once_and_counts_at_once() -> None:
     first = leader(image(isr=(1, 2), epoch=3), log_end=10, high_watermark=10)
-    first.held(Offset(10))
+    first.log_reached(Offset(10))
     first.follower_fetched(BrokerId(2), Offset(10))
     assert first.follower_fetched(BrokerId(3), Offset(10)) == (ProposeIsr((1, 2, 3), 3),)
     assert first.follower_fetched(BrokerId(3), Offset(10)) == ()
     # KIP-497: the controller may have added it already, so it must have all committed records.
-    first.held(Offset(12))
+    first.log_reached(Offset(12))
     assert first.follower_fetched(BrokerId(2), Offset(12)) == ()
     assert first.follower_fetched(BrokerId(3), Offset(12)) == (Commit(Offset(12)),)
 
@@ -115,5 +115,5 @@ def test_fetches_of_brokers_without_a_replica_are_refused() -> None:
 
 def test_a_lower_minimum_lets_the_high_watermark_rise() -> None:
     first = leader(image(isr=(1,)), min_isr=2)
-    first.held(Offset(3))
+    first.log_reached(Offset(3))
     assert first.min_insync_replicas_changed(1) == (Commit(Offset(3)),)

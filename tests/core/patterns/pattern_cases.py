@@ -1,4 +1,4 @@
-"""Patterns and texts that Moldau and RE2 must agree on; tests/interop asks Apache Kafka."""
+"""Patterns and texts that Moldau and RE2 must agree on; tests/interop compares Apache Kafka."""
 
 TEXTS = (
     "orders",
@@ -186,6 +186,6 @@ NOT_HERE = (
     "\\p{Greek}",
     "(" * 1000 + ")" * 1000,
 )
-"""Patterns that would take too much room (the first keeps Apache busy for good), and names of
-scripts.
+"""Patterns that would take too much memory (the first keeps Apache Kafka busy forever), and names
+of scripts.
 """

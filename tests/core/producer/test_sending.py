@@ -1,5 +1,5 @@
 """A producer's requests and its handling of responses, against a partition with a broker's
-rules: whatever is lost on the way, every record is there once and in order.
+rules: whatever is lost on the way, every record is written once and in order.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ RULES = SendRules(linger_ms=10, delivery_timeout_ms=1_000, backoff=Backoff(10, 5
 
 
 class Partition:
-    """A broker's log: it takes a batch whose number is next, knows the last five, refuses gaps."""
+    """A broker's log: appends a batch with the next sequence, remembers five, refuses gaps."""
 
     def __init__(self, record_bytes_max: int = 1 << 20) -> None:
         self.values: list[bytes | None] = []
@@ -74,8 +74,8 @@ class Producing:
         return self.appender.append(TOPIC, None, value, partition, 0, ())
 
     def take(self, room: int = 5) -> list[list[Outgoing]]:
-        """The requests that go now."""
-        self.sending.file(self.appender.take_begun(), self.now_ms)
+        """The requests to send now."""
+        self.sending.enqueue(self.appender.take_begun(), self.now_ms)
         left = [room]
 
         def has_room(_: int) -> bool:
@@ -155,9 +155,9 @@ def test_a_failed_batch_is_retried_first_and_alone_while_new_ones_wait() -> None
     producer.classify(first, ErrorCode.NONE)
     requests = [request[0] for request in producer.take(2)]
     assert [outgoing.sequence for outgoing in requests] == [1, 2]
-    assert producer.classify(requests[0], ErrorCode.NOT_ENOUGH_REPLICAS) is Verdict.AGAIN
+    assert producer.classify(requests[0], ErrorCode.NOT_ENOUGH_REPLICAS) is Verdict.RETRY
     assert producer.take() == []
-    assert producer.classify(requests[1], ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) is Verdict.AGAIN
+    assert producer.classify(requests[1], ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) is Verdict.RETRY
     producer.now_ms = 100
     (again,) = producer.take()
     assert again == [requests[0]]
@@ -174,7 +174,7 @@ def test_a_gap_begins_a_new_epoch_on_that_partition_only() -> None:
     producer.send(b"b", 1)
     (request,) = producer.take()
     first, second = request
-    assert producer.classify(first, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) is Verdict.AGAIN
+    assert producer.classify(first, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER) is Verdict.RETRY
     assert producer.sending.identity == (7, 1)
     assert (first.identity, first.sequence) == ((7, 1), 0)
     assert (second.identity, second.sequence) == ((7, 0), 0)
@@ -205,8 +205,8 @@ def test_the_last_epoch_is_followed_by_a_new_id() -> None:
     [
         (ErrorCode.NONE, Verdict.DONE),
         (ErrorCode.DUPLICATE_SEQUENCE_NUMBER, Verdict.DONE),
-        (ErrorCode.NETWORK_EXCEPTION, Verdict.AGAIN),
-        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Verdict.AGAIN),
+        (ErrorCode.NETWORK_EXCEPTION, Verdict.RETRY),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Verdict.RETRY),
         (ErrorCode.INVALID_RECORD, Verdict.FAILED),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Verdict.FAILED),
         (ErrorCode.MESSAGE_TOO_LARGE, Verdict.FAILED),
@@ -223,7 +223,7 @@ def test_retries_are_limited_by_number_and_time() -> None:
     producer = Producing(SendRules(linger_ms=0, retries=1, backoff=Backoff(1, 1)))
     producer.send(b"a")
     (request,) = producer.take()
-    assert producer.classify(request[0], ErrorCode.NETWORK_EXCEPTION) is Verdict.AGAIN
+    assert producer.classify(request[0], ErrorCode.NETWORK_EXCEPTION) is Verdict.RETRY
     producer.now_ms = 10
     (request,) = producer.take()
     assert producer.classify(request[0], ErrorCode.NETWORK_EXCEPTION) is Verdict.TOO_LATE
@@ -351,7 +351,7 @@ def test_users_threads_may_count_waiting_batches_while_partitions_become_active(
         number = 0
         while not stop.is_set():
             number += 1
-            sending.file([Batch(TOPIC, number % 500, 100)], 0)
+            sending.enqueue([Batch(TOPIC, number % 500, 100)], 0)
             if number % 500 == 0:
                 sending.drop_unsent()
 

@@ -1,4 +1,4 @@
-"""A transactional producer's states: what may follow what, and what an error means."""
+"""A transactional producer's states: the allowed transitions, and the effect of errors."""
 
 import pytest
 

@@ -59,7 +59,7 @@ def test_a_user_without_a_salt_gets_a_random_one() -> None:
         ("SCRAM-SHA-256=[]", "NAME=VALUE"),
     ],
 )
-def test_what_is_not_a_user_is_refused_in_one_line(text: str, complaint: str) -> None:
+def test_an_invalid_user_is_refused_in_one_line(text: str, complaint: str) -> None:
     with pytest.raises(ScramArgumentError) as caught:
         parse_scram_argument(text, SALT)
     assert complaint in str(caught.value)

@@ -4,19 +4,19 @@ import pytest
 
 from moldau.core.spark.errors import StaleCheckpointError
 from moldau.core.spark.exactly_once import (
-    Marker,
-    Verdict,
+    BatchMarker,
+    BatchVerdict,
     digest_of,
     is_marker,
-    judge,
     read_marker,
+    verdict_on,
     write_marker,
 )
 
-BATCH = Marker("query", 4, "digest")
+BATCH = BatchMarker("query", 4, "digest")
 
 
-def committed(*markers: Marker) -> list[str]:
+def committed(*markers: BatchMarker) -> list[str]:
     return [write_marker(one) for one in markers]
 
 
@@ -35,34 +35,36 @@ def test_the_source_can_tell_a_sinks_progress_from_its_own() -> None:
 
 
 def test_the_first_batch_of_a_query_is_written() -> None:
-    assert judge([], BATCH, "job") is Verdict.WRITE
-    assert judge(["", "hello"], BATCH, "job") is Verdict.WRITE
+    assert verdict_on([], BATCH, "job") is BatchVerdict.WRITE
+    assert verdict_on(["", "hello"], BATCH, "job") is BatchVerdict.WRITE
 
 
 def test_the_next_batch_is_written() -> None:
-    assert judge(committed(BATCH._replace(batch_id=3)), BATCH, "job") is Verdict.WRITE
+    assert verdict_on(committed(BATCH._replace(batch_id=3)), BATCH, "job") is BatchVerdict.WRITE
 
 
 def test_a_batch_that_is_committed_is_not_written_again() -> None:
     older = BATCH._replace(batch_id=3, digest="other")
-    assert judge(committed(older, BATCH), BATCH, "job") is Verdict.SKIP
+    assert verdict_on(committed(older, BATCH), BATCH, "job") is BatchVerdict.SKIP
 
 
 def test_a_new_query_starts_over() -> None:
-    assert judge(committed(BATCH._replace(query_id="before")), BATCH, "job") is Verdict.WRITE
+    assert (
+        verdict_on(committed(BATCH._replace(query_id="before")), BATCH, "job") is BatchVerdict.WRITE
+    )
 
 
 @pytest.mark.parametrize(
-    ("last", "said"),
+    ("last", "message"),
     [
         (BATCH._replace(digest="other"), "batch 4 was committed with other offsets"),
         (BATCH._replace(batch_id=7), "batch 7 is committed, and the checkpoint begins at 4"),
     ],
 )
-def test_an_older_copy_of_a_checkpoint_is_refused(last: Marker, said: str) -> None:
+def test_an_older_copy_of_a_checkpoint_is_refused(last: BatchMarker, message: str) -> None:
     with pytest.raises(StaleCheckpointError, match="'job'") as caught:
-        judge(committed(last), BATCH, "job")
-    assert said in str(caught.value)
+        verdict_on(committed(last), BATCH, "job")
+    assert message in str(caught.value)
     assert "startingOffsets=group" in str(caught.value)
 
 

@@ -6,9 +6,9 @@ from moldau.types import TopicPartition
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 
-def narrowed(*told: tuple[str, str, object]) -> RowFilter:
+def narrowed(*comparisons: tuple[str, str, object]) -> RowFilter:
     found = RowFilter()
-    for one in told:
+    for one in comparisons:
         found = found.narrowed(Comparison(*one))
     return found
 

@@ -22,7 +22,7 @@ def test_offsets_of_several_topics_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "at character 2"),
         ("[]", "it is []"),
@@ -33,10 +33,10 @@ def test_offsets_of_several_topics_are_read() -> None:
         ('{"a": {"0": true}}', "a-0 has true"),
     ],
 )
-def test_wrong_json_is_one_line_that_names_the_option(text: str, said: str) -> None:
+def test_wrong_json_is_one_line_that_names_the_option(text: str, message: str) -> None:
     with pytest.raises(OptionError, match="startingOffsets") as caught:
         parse_numbers(text, "startingOffsets")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -51,7 +51,7 @@ def test_an_assignment_is_read() -> None:
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"a": []}', '{"a": [-1]}', '{"a": "0"}', "[1]"])
 def test_a_wrong_assignment_is_refused(text: str) -> None:
-    with pytest.raises(OptionError, match="assign is JSON"):
+    with pytest.raises(OptionError, match="assign must be JSON"):
         parse_assignment(text)
 
 

@@ -40,7 +40,7 @@ def test_names_are_taken_in_any_case_and_settings_lose_their_prefix() -> None:
     }
 
 
-def test_everything_is_read_in_a_batch_and_what_is_new_in_a_stream() -> None:
+def test_a_batch_reads_all_records_and_a_stream_only_new_ones() -> None:
     batch = source_options(BROKER | {"subscribe": "a"}, is_stream=False)
     stream = source_options(BROKER | {"subscribe": "a"}, is_stream=True)
     assert (batch.starting, batch.ending) == (Earliest(), Latest())
@@ -48,7 +48,7 @@ def test_everything_is_read_in_a_batch_and_what_is_new_in_a_stream() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "place"),
+    ("given", "bound"),
     [
         ({"startingOffsets": "Earliest"}, Earliest()),
         ({"startingOffsets": "group"}, AtGroup()),
@@ -64,9 +64,9 @@ def test_everything_is_read_in_a_batch_and_what_is_new_in_a_stream() -> None:
         ),
     ],
 )
-def test_offset_bounds_have_sparks_priority(given: dict[str, str], place: OffsetBound) -> None:
+def test_offset_bounds_have_sparks_priority(given: dict[str, str], bound: OffsetBound) -> None:
     found = source_options(BROKER | {"subscribe": "a"} | given, is_stream=True)
-    assert found.starting == place
+    assert found.starting == bound
 
 
 def test_other_ways_to_choose() -> None:
@@ -105,16 +105,16 @@ WRONG_IN_STREAMS = [
 ]
 
 
-@pytest.mark.parametrize(("given", "said"), WRONG_IN_STREAMS)
-def test_wrong_options_of_a_stream(given: dict[str, str], said: str) -> None:
+@pytest.mark.parametrize(("given", "message"), WRONG_IN_STREAMS)
+def test_wrong_options_of_a_stream(given: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError) as caught:
         source_options(BROKER | given, is_stream=True)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"startingOffsets": "latest"}, "reads nothing"),
         ({"endingOffsets": "earliest"}, "reads nothing"),
@@ -123,13 +123,13 @@ def test_wrong_options_of_a_stream(given: dict[str, str], said: str) -> None:
         ({"endingOffsets": '{"a": {"0": -2}}'}, "a-0 has -2"),
     ],
 )
-def test_wrong_options_of_a_batch(given: dict[str, str], said: str) -> None:
+def test_wrong_options_of_a_batch(given: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError) as caught:
         source_options(BROKER | {"subscribe": "a"} | given, is_stream=False)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_without_a_broker_it_says_which_option_is_missing() -> None:
+def test_without_a_broker_the_error_names_the_missing_option() -> None:
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
         source_options({"subscribe": "a"}, is_stream=True)
 
@@ -141,7 +141,7 @@ def test_the_sinks_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"subscribe": "a"}, "an option for reading, not for writing; write topic"),
         ({"topic": " "}, "topic is empty"),
@@ -151,10 +151,10 @@ def test_the_sinks_options() -> None:
         ({"kafka.value.serializer": "x"}, "cast them in the query"),
     ],
 )
-def test_wrong_options_of_the_sink(given: dict[str, str], said: str) -> None:
+def test_wrong_options_of_the_sink(given: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError) as caught:
         sink_options(BROKER | given)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_options_of_sparks_own_source_are_ignored() -> None:
         ({"value": "STRING", "key": "BINARY"}, None),
         ({"valeu": "STRING"}, "there is no column 'valeu'; did you mean value?"),
         ({"key": "STRING"}, "column key is BINARY, not STRING"),
-        ({}, "no column is chosen; there are key, value"),
+        ({}, "no column is chosen; choose from key, value"),
     ],
 )
 def test_a_schema_chooses_among_the_columns(columns: dict[str, str], reason: str | None) -> None:

@@ -81,7 +81,7 @@ def test_a_start_after_the_stored_end_is_a_loss() -> None:
 
 def test_a_first_batch_begins_where_it_was_planned_in_any_run() -> None:
     end = first_end(position(a0=5), position(a0=8), position(a0=8))
-    # Another run has found another beginning.
+    # Another run began at other offsets.
     ranges, lost = ranges_between(position(a0=20), end)
     assert ranges == [OffsetRange(A0, 5, 8, b"o" * 16)]
     assert lost == []

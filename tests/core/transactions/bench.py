@@ -8,9 +8,9 @@ from functools import partial
 from itertools import count
 
 from moldau.core.coordinator.effects import (
-    Answer,
     AnyAppend,
     AnyEffect,
+    AnyTicket,
     Append,
     Reply,
     Request,
@@ -46,19 +46,19 @@ Outcome = ErrorCode | ProducerIdAndEpoch | None
 @dataclass
 class Bench:
     version: int = 2
-    """Of the cluster, and of those clients that know it."""
+    """The transaction version of the cluster, and of clients that support it."""
     settings: TransactionSettings = field(default_factory=TransactionSettings)
     now_ms: int = START_MS
     log: list[StoredPair] = field(default_factory=list)
     refuses: ErrorCode | None = None
     holds_commits: bool = False
     writes_markers: bool = True
-    answers: dict[Ticket, Answer] = field(default_factory=dict)
+    answers: dict[AnyTicket, object] = field(default_factory=dict)
     waiting: list[AnyAppend] = field(default_factory=list)
     needed: list[MarkersNeeded] = field(default_factory=list)
     """All markers that were ever requested."""
     completed: list[str] = field(default_factory=list)
-    """Whose transactions were completed, in order."""
+    """The ids whose transactions were completed, in order."""
     has_ids: bool = True
 
     def __post_init__(self) -> None:
@@ -78,14 +78,14 @@ class Bench:
     # The shell
 
     def load(self) -> None:
-        """A new shard with what the log says."""
+        """Loads a new shard from the log."""
         self.shard = TransactionShard(self._settings)
         self.timers, self.waiting = {}, []
         replay_log(self.shard, self.log)
         self._in_turn(self.shard.loaded)
 
     def write(self, transaction: Transaction) -> None:
-        """As another coordinator would have left it."""
+        """Writes a state as if by a former coordinator."""
         self.log.append(encode_record(transaction_record(transaction, self.version)))
 
     def _in_turn(self, event: Callable[[TransactionTurn], None]) -> None:
@@ -140,7 +140,7 @@ class Bench:
             self._in_turn(lambda turn: self.shard.failed(sequel, code, turn))
 
     def advance(self, ms: int) -> None:
-        """Timers fire in their order, each at its time."""
+        """Advances the time. Timers fire in order, each at its own time."""
         until_ms = self.now_ms + ms
         while self.timers:
             key = min(self.timers, key=lambda k: (self.timers[k], k))
@@ -152,15 +152,15 @@ class Bench:
 
     # Producers
 
-    def begin(self, event: Callable[[Ticket, TransactionTurn], None]) -> Ticket:
-        ticket = Ticket(next(self._tickets))
+    def begin(self, event: Callable[[AnyTicket, TransactionTurn], None]) -> AnyTicket:
+        ticket: AnyTicket = Ticket(next(self._tickets))
         try:
             self._in_turn(lambda turn: event(ticket, turn))
         except KafkaError as error:
             self.answers[ticket] = error.code
         return ticket
 
-    def answer(self, ticket: Ticket) -> Outcome:
+    def answer(self, ticket: AnyTicket) -> Outcome:
         answer = self.answers[ticket]
         assert answer is None or isinstance(answer, ErrorCode | ProducerIdAndEpoch)
         return answer
@@ -175,7 +175,7 @@ class Bench:
         *,
         name: str = ID,
         timeout_ms: int = TIMEOUT_MS,
-    ) -> Ticket:
+    ) -> AnyTicket:
         init = Init(
             transactional_id=name,
             timeout_ms=timeout_ms,
@@ -193,7 +193,7 @@ class Bench:
         *partitions: TopicPartition,
         name: str = ID,
         client_version: int | None = None,
-    ) -> Ticket:
+    ) -> AnyTicket:
         add = AddPartitions(
             transactional_id=name,
             producer=ProducerIdAndEpoch(*producer),
@@ -212,7 +212,7 @@ class Bench:
         commits: bool,
         name: str = ID,
         client_version: int | None = None,
-    ) -> Ticket:
+    ) -> AnyTicket:
         end = End(
             transactional_id=name,
             producer=ProducerIdAndEpoch(*producer),

@@ -98,7 +98,7 @@ def test_a_continuing_producer_is_fenced_if_another_has_started() -> None:
 
 
 def test_a_retry_at_a_coordinator_that_has_just_loaded_is_fenced() -> None:
-    """The last epoch is not in the log, in Kafka neither."""
+    """As in Kafka, the last epoch is not in the log."""
     bench = bench_with(S.EMPTY)
     bench.init((PRODUCER, EPOCH))
     bench.load()
@@ -120,14 +120,14 @@ def test_an_unknown_producer_continues_with_a_new_id() -> None:
     assert Bench().init((77, 12)) == (1000, 0)
 
 
-@pytest.mark.parametrize("goes_on", [True, False])
-def test_exhausted_epochs_restart_with_a_new_producer_id(goes_on: bool) -> None:
+@pytest.mark.parametrize("continues", [True, False])
+def test_exhausted_epochs_restart_with_a_new_producer_id(continues: bool) -> None:
     bench = bench_with(S.COMPLETE_COMMIT, epoch=LAST)
-    expected = (PRODUCER, LAST) if goes_on else None
+    expected = (PRODUCER, LAST) if continues else None
     assert bench.init(expected) == (1000, 0)
     assert bench.current().previous_producer_id == PRODUCER
     # It retries with its old id and epoch.
-    if goes_on:
+    if continues:
         assert bench.init(expected) == (1000, 0)
     else:
         assert bench.init((PRODUCER, LAST)) == FENCED

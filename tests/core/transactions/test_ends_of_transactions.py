@@ -81,8 +81,8 @@ def test_version_2_tells_a_retry_from_a_new_end_by_its_epoch(
 def test_an_older_clients_end_cannot_be_retried_by_another_producer(
     state: TransactionState, commits: bool
 ) -> None:
-    """It raised no epoch: the one before was taken away from a zombie. Kafka 4.3 hands that zombie
-    the present producer's epoch.
+    """It raised no epoch, so the epoch before belongs to a zombie. Kafka 4.3 gives that zombie the
+    present producer's epoch.
     """
     bench = bench_with(state, client_version=0)
     assert bench.end((PRODUCER, RETRY), commits=commits) == FENCED
@@ -112,7 +112,7 @@ def test_version_2_fences_all_other_epochs(
 def test_before_version_2_only_the_current_epoch_is_valid(
     state: TransactionState, abort: object, commit: object, version: int
 ) -> None:
-    """Whatever the cluster has agreed on: what counts is what the client sends."""
+    """The version that the client sends counts, not the version of the cluster."""
     for commits, expected in ((False, abort), (True, commit)):
         current = bench_with(state, version=version)
         assert current.end((PRODUCER, EPOCH), commits=commits, client_version=0) == expected
@@ -184,7 +184,7 @@ def test_an_abort_without_partitions_needs_no_markers_but_raises_the_epoch() -> 
 
 
 def test_a_producer_may_retry_until_it_gets_the_response() -> None:
-    """It asks with the epoch that it knows, while the markers are written and afterwards."""
+    """It retries with the epoch that it knows, while the markers are written and afterwards."""
     bench = bench_with(S.ONGOING)
     assert bench.end((PRODUCER, EPOCH), commits=True) == OK
     assert bench.end((PRODUCER, EPOCH), commits=True) == COMING
@@ -209,7 +209,7 @@ def test_the_last_epoch_ends_with_another_producer_id() -> None:
     bench.markers_written()
     assert bench.current().producer == answered
     assert bench.current().previous_producer_id == PRODUCER
-    # Asked again over the change of ids, also of a coordinator that has just loaded it.
+    # A retry over the change of ids, also at a coordinator that has just loaded it.
     for _ in range(2):
         assert bench.end((PRODUCER, LAST), commits=True) == answered
         assert bench.end((PRODUCER, LAST), commits=False) == INVALID

@@ -69,7 +69,7 @@ def test_a_decided_transaction_accepts_no_partitions(state: TransactionState) ->
 
 
 @pytest.mark.parametrize("state", [*AT_REST, S.ONGOING])
-def test_others_may_not_add_or_verify(state: TransactionState) -> None:
+def test_other_producers_may_not_add_or_verify(state: TransactionState) -> None:
     bench = bench_with(state)
     for producer, code in (
         (ProducerIdAndEpoch(PRODUCER + 1, EPOCH), MAPPING),
@@ -111,7 +111,7 @@ def test_a_pending_change_makes_all_others_wait() -> None:
     assert bench.init((PRODUCER, EPOCH)) == COMING
     assert bench.end(ME, commits=True) == COMING
     assert bench.end(ME, commits=True, client_version=0) == COMING
-    # The one before version 2 asks for the epoch first.
+    # Before version 2, the epoch is checked first.
     stale = (PRODUCER, EPOCH - 1)
     assert bench.end(stale, commits=True, client_version=0) == FENCED
     assert bench.end(stale, commits=True) == COMING
@@ -120,7 +120,7 @@ def test_a_pending_change_makes_all_others_wait() -> None:
 
 
 @pytest.mark.parametrize(
-    ("refusal", "told"),
+    ("refusal", "expected"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
@@ -132,7 +132,9 @@ def test_a_pending_change_makes_all_others_wait() -> None:
         (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_a_change_that_the_log_refuses_has_no_effect(refusal: ErrorCode, told: ErrorCode) -> None:
+def test_a_change_that_the_log_refuses_has_no_effect(
+    refusal: ErrorCode, expected: ErrorCode
+) -> None:
     for is_written in (True, False):
         bench = bench_with(S.ONGOING)
         before = bench.current()
@@ -145,6 +147,6 @@ def test_a_change_that_the_log_refuses_has_no_effect(refusal: ErrorCode, told: E
             bench.refuses = refusal
             ticket = bench.begin_add(ME, P1)
             bench.refuses = None
-        assert bench.answer(ticket) == told
+        assert bench.answer(ticket) == expected
         assert bench.current() == before
         assert bench.add(ME, P1) is None

@@ -1,5 +1,5 @@
-"""Time and transactions: overdue transactions are aborted, idle ids are
-forgotten, and what could not be written is tried again.
+"""Time and transactions: overdue transactions are aborted, idle ids expire, and failed appends are
+retried.
 """
 
 import pytest

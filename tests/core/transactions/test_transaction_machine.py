@@ -1,5 +1,5 @@
-"""Any order of requests, commits, refusals, restarts and passing time keeps what transactions
-promise: one decision each, epochs that only rise, a log that says what was told.
+"""Under any order of requests, commits, refusals, restarts and passing time, transactions keep
+their invariants: one decision each, rising epochs, and a log that agrees with the responses.
 """
 
 from dataclasses import replace
@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from moldau.core.coordinator.effects import Ticket
+from moldau.core.coordinator.effects import AnyTicket
 from moldau.core.transactions.states import AT_REST, PREPARED
 from moldau.core.transactions.transaction import ProducerIdAndEpoch
 from moldau.core.transactions.transaction_shard import Sequel
@@ -32,10 +32,10 @@ class Transactions(RuleBasedStateMachine):
         self.bench = Bench(writes_markers=False)
         self.known: dict[tuple[str, int], ProducerIdAndEpoch] = {}
         """The last response to each of three producers of an id."""
-        self.asked: dict[Ticket, tuple[str, int, bool | None]] = {}
+        self.waiting: dict[AnyTicket, tuple[str, int, bool | None]] = {}
         self.decided: dict[ProducerIdAndEpoch, bool] = {}
-        """By the producer in the markers: whether it commits."""
-        self.told_ends: list[tuple[ProducerIdAndEpoch, bool]] = []
+        """Whether each transaction commits, by the producer in its markers."""
+        self.acknowledged_ends: list[tuple[ProducerIdAndEpoch, bool]] = []
         self.seen = 0
 
     @initialize(version=st.sampled_from([0, 1, 2]), is_high=st.booleans())
@@ -49,39 +49,41 @@ class Transactions(RuleBasedStateMachine):
 
     # Producers
 
-    @rule(name=NAMES, who=PRODUCERS, goes_on=st.booleans())
-    def init(self, name: str, who: int, goes_on: bool) -> None:
-        expected = self.known.get((name, who)) if goes_on else None
-        self._asked(self.bench.begin_init(expected, name=name), name, who)
+    @rule(name=NAMES, producer_index=PRODUCERS, continues=st.booleans())
+    def init(self, name: str, producer_index: int, continues: bool) -> None:
+        expected = self.known.get((name, producer_index)) if continues else None
+        self._sent(self.bench.begin_init(expected, name=name), name, producer_index)
 
-    @rule(name=NAMES, who=PRODUCERS, partitions=PARTITIONS)
-    def add(self, name: str, who: int, partitions: tuple[TopicPartition, ...]) -> None:
-        producer = self.known.get((name, who))
+    @rule(name=NAMES, producer_index=PRODUCERS, partitions=PARTITIONS)
+    def add(self, name: str, producer_index: int, partitions: tuple[TopicPartition, ...]) -> None:
+        producer = self.known.get((name, producer_index))
         if producer is not None:
-            self._asked(self.bench.begin_add(producer, *partitions, name=name), name, who)
+            self._sent(self.bench.begin_add(producer, *partitions, name=name), name, producer_index)
 
-    @rule(name=NAMES, who=PRODUCERS, commits=st.booleans())
-    def end(self, name: str, who: int, commits: bool) -> None:
-        producer = self.known.get((name, who))
+    @rule(name=NAMES, producer_index=PRODUCERS, commits=st.booleans())
+    def end(self, name: str, producer_index: int, commits: bool) -> None:
+        producer = self.known.get((name, producer_index))
         if producer is not None:
             ticket = self.bench.begin_end(producer, commits=commits, name=name)
-            self._asked(ticket, name, who, commits)
+            self._sent(ticket, name, producer_index, commits)
 
-    def _asked(self, ticket: Ticket, name: str, who: int, commits: bool | None = None) -> None:
-        self.asked[ticket] = (name, who, commits)
-        self._hear()
+    def _sent(
+        self, ticket: AnyTicket, name: str, producer_index: int, commits: bool | None = None
+    ) -> None:
+        self.waiting[ticket] = (name, producer_index, commits)
+        self._take_answers()
 
-    def _hear(self) -> None:
-        for ticket, (name, who, commits) in list(self.asked.items()):
+    def _take_answers(self) -> None:
+        for ticket, (name, producer_index, commits) in list(self.waiting.items()):
             if ticket not in self.bench.answers:
                 continue
-            del self.asked[ticket]
+            del self.waiting[ticket]
             answer = self.bench.answer(ticket)
             if isinstance(answer, ProducerIdAndEpoch):
                 if commits is not None:
-                    self.told_ends.append((self.known[name, who], commits))
+                    self.acknowledged_ends.append((self.known[name, producer_index], commits))
                 if answer.producer_id >= 0:
-                    self.known[name, who] = answer
+                    self.known[name, producer_index] = answer
 
     # Failures, time and restarts
 
@@ -92,12 +94,12 @@ class Transactions(RuleBasedStateMachine):
     @rule()
     def commit(self) -> None:
         self.bench.commit_all()
-        self._hear()
+        self._take_answers()
 
     @rule(code=REFUSALS)
     def fail(self, code: ErrorCode) -> None:
         self.bench.fail_all(code)
-        self._hear()
+        self._take_answers()
 
     @rule(code=st.none() | REFUSALS)
     def refuse(self, code: ErrorCode | None) -> None:
@@ -108,7 +110,7 @@ class Transactions(RuleBasedStateMachine):
         current = self.bench.shard.transactions.get(name)
         if current is not None and current.state in PREPARED and not self._is_completing(name):
             self.bench.markers_written(name)
-            self._hear()
+            self._take_answers()
 
     def _is_completing(self, name: str) -> bool:
         """The shell reports markers once."""
@@ -121,18 +123,22 @@ class Transactions(RuleBasedStateMachine):
     def time_passes(self, ms: int) -> None:
         self.bench.advance(ms)
         self.bench.abort_overdue()
-        self._hear()
+        self._take_answers()
 
     @rule()
     def restart(self) -> None:
         self.bench.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        self._hear()
+        self._take_answers()
         self.bench.load()
 
     # Invariants
 
     @invariant()
     def each_transaction_is_decided_once(self) -> None:
+        self._note_decisions()
+
+    def _note_decisions(self) -> None:
+        """Called by each invariant that needs them: the order of invariants is undefined."""
         for needed in self.bench.needed[self.seen :]:
             key = needed.producer
             if self.bench.version == 2:
@@ -141,16 +147,17 @@ class Transactions(RuleBasedStateMachine):
         self.seen = len(self.bench.needed)
 
     @invariant()
-    def who_was_told_of_an_end_was_told_the_truth(self) -> None:
+    def acknowledged_ends_are_the_decided_ones(self) -> None:
+        self._note_decisions()
         if self.bench.version == 2:
-            for producer, commits in self.told_ends:
+            for producer, commits in self.acknowledged_ends:
                 decided = self.decided.get(
                     ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch + 1)
                 )
                 assert decided is commits, (producer, commits)
 
     @invariant()
-    def nobody_knows_more_than_the_coordinator(self) -> None:
+    def no_producer_is_ahead_of_the_coordinator(self) -> None:
         for (name, _), producer in self.known.items():
             current = self.bench.shard.transactions.get(name)
             if current is None or current.state in PREPARED:
@@ -166,7 +173,7 @@ class Transactions(RuleBasedStateMachine):
                 assert current.partitions == frozenset()
 
     def teardown(self) -> None:
-        """Whatever happened: it all comes to rest, and the log says the same."""
+        """In the end every transaction is at rest, and the log has the same state."""
         bench = self.bench
         bench.refuses, bench.holds_commits = None, False
         bench.commit_all()

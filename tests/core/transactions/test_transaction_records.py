@@ -1,6 +1,4 @@
-"""Transactions in the log, written and read: also by and from
-Apache Kafka.
-"""
+"""Transactions in the log, written and read by us and by Apache Kafka."""
 
 import json
 from dataclasses import replace
@@ -128,7 +126,7 @@ def test_decided_transactions_are_completed_after_a_load(state: TransactionState
     assert needed.commits is (state is S.PREPARE_COMMIT)
     assert needed.partitions == {P0}
     assert bench.init() == ErrorCode.CONCURRENT_TRANSACTIONS
-    # Once more before they are written: again the same, and nothing else.
+    # A second load before they are written requests the same markers and nothing else.
     bench.load()
     assert bench.needed == [needed, needed]
     bench.markers_written()
@@ -144,8 +142,8 @@ def test_open_transactions_stay_open_after_a_load() -> None:
 
 
 def test_an_append_not_committed_in_time_may_still_be_decided_by_a_load() -> None:
-    """The producer has to retry. The next coordinator completes what is in the log, and the
-    producer hears of it then.
+    """The producer has to retry. The next coordinator completes the logged transaction, and
+    responds to the retry.
     """
     bench = bench_with(S.ONGOING)
     bench.holds_commits = True
@@ -179,7 +177,7 @@ def test_transactions_of_apache_kafka_are_read(
 
 
 def written_again(key: Buffer, value: Buffer | None) -> StoredPair:
-    """By us, after we have read it."""
+    """The record, read and written again by us."""
     record = decode_transaction_record(key, value)
     assert record is not None
     assert isinstance(record.key, TransactionLogKey)

@@ -51,7 +51,7 @@ def second(numbers):
 """
 
 
-def test_a_failing_function_is_told_with_its_line_and_record_and_tried_once(
+def test_a_failing_function_is_reported_with_its_line_and_record_and_tried_once(
     session: Any, node: ThreadBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_topics(node, "failing")
@@ -123,7 +123,9 @@ def test_the_record_is_found_whatever_a_function_raises(
     assert ("retrying batch" in caplog.text) is is_tried_again
 
 
-def test_an_error_inside_a_flow_is_told_with_the_line_inside(session: Any, tmp_path: Path) -> None:
+def test_an_error_inside_a_flow_is_reported_with_the_line_inside(
+    session: Any, tmp_path: Path
+) -> None:
     path = written(tmp_path, "inside.py", INSIDE)
     with pytest.raises(mp.PipelineError) as caught:
         queries_of(session, path)

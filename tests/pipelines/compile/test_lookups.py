@@ -154,7 +154,7 @@ def test_tables_of_every_kind_can_be_looked_up(
 
 
 @pytest.mark.spark
-def test_a_server_that_is_not_there_is_told_in_its_own_words(session: Any) -> None:
+def test_a_server_that_is_not_there_is_reported_in_its_own_words(session: Any) -> None:
     url = f"postgresql://boss@127.0.0.1:{free_port()}/postgres"
     lookup = mp.postgres("prices", url=url, key="n", refresh="start")
     pipeline = Pipeline(name="lost", spot=lookup.spot)
@@ -192,7 +192,7 @@ def test_lookups_in_python_are_what_flows_read(tmp_path: Path) -> None:
         ("given:\n      orders", "given:\n      oders", "did you mean orders?"),
     ],
 )
-def test_lookups_that_cannot_be_are_told(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_lookups_that_cannot_be_are_reported(tmp_path: Path, old: str, new: str, said: str) -> None:
     assert old in JOINED
     content = JOINED.replace(old, new, 1).format(bootstrap="127.0.0.1:1")
     with pytest.raises(mp.PipelineError) as caught:

@@ -10,7 +10,8 @@ import moldau.pipelines as mp
 from moldau.client.schemas.json_schema import JsonSchemaDeserializer
 from moldau.client.schemas.registry import SchemaRegistry
 from moldau.core.pipelines.graph import Flow, OnError, Pipeline, Spot, Topic
-from moldau.pipelines.compile.values import good_rows, read_values, step_letters, written_rows
+from moldau.pipelines.compile.dead_letters import step_dead_letters
+from moldau.pipelines.compile.values import good_rows, read_values, written_rows
 
 pytestmark = pytest.mark.spark
 SPOT = Spot("here", 1)
@@ -32,7 +33,7 @@ def encoded(rows: Any, into: Topic) -> list[Any]:
         name="sent", inputs=(), body=lambda: None, spot=SPOT, into=into,
         on_error=OnError.DEAD_LETTER,
     )  # fmt: skip
-    letters = step_letters(rows, flow, "letters", Pipeline(name="times", spot=SPOT))
+    letters = step_dead_letters(rows, flow, "letters", Pipeline(name="times", spot=SPOT))
     return [frame.collect() for frame in (written_rows(rows, flow), letters)]
 
 

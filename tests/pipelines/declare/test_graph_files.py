@@ -162,7 +162,7 @@ def yaml_with(old: str, new: str) -> str:
         (
             yaml_with("{topic: orders.big, key: user}", "{table: t, format: postgres}"),
             "15:11",
-            "format is parquet, delta or iceberg, not 'postgres'",
+            "format must be parquet, delta or iceberg, not 'postgres'",
         ),
         (
             yaml_with("start: {timestamp: 2026-11-01T00:00:00Z}", "start: earlyest"),
@@ -172,12 +172,12 @@ def yaml_with(old: str, new: str) -> str:
         (
             yaml_with("    topic: orders\n", ""),
             "6:5",
-            "says neither topic, files, http nor postgres",
+            "needs one of topic, files, http and postgres",
         ),
         (
             "sources: {a: {http: 'http://x', format: xml}}",
             "1:14",
-            "answers are json, json_lines, csv, text",
+            "the format of answers must be json, json_lines, csv, text",
         ),
         (
             "sources: {a: {http: 'http://x', cursor: {param: since, lst: id}}}",
@@ -186,13 +186,13 @@ def yaml_with(old: str, new: str) -> str:
         ),
         ("sources: {a: {http: 'http://x', evry: 5s}}", "1:33", "did you mean every?"),
         ("sources: {a: {http: 'http://x', every: soon}}", "1:14", "is not a duration"),
-        ("name: a\nsteps: 5\n", "2:8", "steps is a mapping"),
+        ("name: a\nsteps: 5\n", "2:8", "steps must be a mapping"),
         ("steps: {a: {sql: SELECT x, y FROM z}}", "1:28", "a comma needs quotes"),
         ("", "1:1", "the file is empty"),
-        ("name: a\nname: b\n", "2:1", "is there twice"),
+        ("name: a\nname: b\n", "2:1", "appears twice"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(
+def test_what_is_wrong_is_reported_with_its_place(
     tmp_path: Path, content: str, place: str, said: str
 ) -> None:
     path = written(tmp_path, "wrong.yaml", content)
@@ -212,10 +212,10 @@ def test_what_is_wrong_is_told_with_its_place(
         ("import moldau.pipelines as mp", "import nothing_of_this_name", 1, "No module named"),
         ("return orders.where", "return return", 14, "invalid syntax"),
         ("def big(orders)", "def big(big)", 12, "a cycle: big <- big"),
-        ('start="earliest"', "start='never'", 4, "start is latest"),
+        ('start="earliest"', "start='never'", 4, "start must be latest"),
     ],
 )
-def test_python_that_is_wrong_is_told_with_its_line(
+def test_python_that_is_wrong_is_reported_with_its_line(
     tmp_path: Path, old: str, new: str, line: int, said: str
 ) -> None:
     assert old in ORDERS_PYTHON
@@ -273,7 +273,7 @@ def test_declaring_needs_no_spark() -> None:
             "@mp.flow(into=",
             "@mp.flow(xyz='append', into=",
             "12:2",
-            "mp.flow has no 'xyz'; there are into, mode, on_error, expect",
+            "mp.flow has no 'xyz'; choose from into, mode, on_error, expect",
         ),
         (
             '@mp.flow(into=mp.topic("orders.big", key="user"))',
@@ -286,13 +286,13 @@ def test_declaring_needs_no_spark() -> None:
             'start="earliest"',
             'partitions="three"',
             "4:10",
-            "partitions is a whole number from 1, not 'three'",
+            "partitions must be a whole number from 1, not 'three'",
         ),
         (
             'start="earliest"',
             "max_offsets_per_trigger=0",
             "4:10",
-            "is a whole number from 1, not 0",
+            "must be a whole number from 1, not 0",
         ),
         (
             "settings = ",
@@ -306,14 +306,14 @@ def test_declaring_needs_no_spark() -> None:
             'into=mp.topic("orders.big", key="user")',
             'into="orders.big"',
             "12:2",
-            "into is mp.topic(…), mp.table(…) or mp.postgres(…), not 'orders.big'",
+            "into must be mp.topic(…), mp.table(…) or mp.postgres(…), not 'orders.big'",
         ),
         ('start="earliest"', 'start="erliest"', "4:10", "did you mean earliest?"),
         ("settings = ", "x = 1; settings = nothing", "3:19", "NameError: name 'nothingmp'"),
     ],
 )
 @pytest.mark.parametrize("is_relative", [True, False])
-def test_what_is_wrong_in_python_is_told_with_its_line_and_column(
+def test_what_is_wrong_in_python_is_reported_with_its_line_and_column(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     old: str,
@@ -340,7 +340,7 @@ def test_what_is_wrong_in_python_is_told_with_its_line_and_column(
         ("import json\n\ny = json.loads('{')\n", "3:5", "JSONDecodeError: Expecting property"),
     ],
 )
-def test_an_error_in_a_module_beside_it_is_told_with_its_own_line(
+def test_an_error_in_a_module_beside_it_is_reported_with_its_own_line(
     tmp_path: Path, helper: str, place: str, said: str
 ) -> None:
     name = f"helper_{abs(hash(helper))}"
@@ -352,7 +352,7 @@ def test_an_error_in_a_module_beside_it_is_told_with_its_own_line(
         mp.load(path)
     assert str(caught.value).startswith(f"{beside}:{place}: ")
     assert said in str(caught.value)
-    assert str(caught.value).endswith(f"; on the way from {path}:2:1")
+    assert str(caught.value).endswith(f"; called from {path}:2:1")
 
 
 TARGET = "{topic: orders.big, key: user}"
@@ -382,7 +382,10 @@ def test_a_target_topic_says_how_it_is_made(tmp_path: Path) -> None:
             yaml_with(TARGET, MADE % "retention.mss: 1"),
             "'retention.mss'; did you mean retention.",
         ),
-        (yaml_with(TARGET, MADE.replace("6", "0") % ""), "partitions is a whole number from 1"),
+        (
+            yaml_with(TARGET, MADE.replace("6", "0") % ""),
+            "partitions must be a whole number from 1",
+        ),
         (
             yaml_with("    topic: orders\n", "    topic: orders\n    partitions: 6\n"),
             "source 'orders' has no 'partitions'; it is for topics that are written, under 'into'",
@@ -393,7 +396,7 @@ def test_a_target_topic_says_how_it_is_made(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_target_topic_that_cannot_be_made_is_told(
+def test_a_target_topic_that_cannot_be_made_is_reported(
     tmp_path: Path, content: str, said: str
 ) -> None:
     with pytest.raises(mp.PipelineError) as caught:
@@ -416,12 +419,12 @@ BROKERS = "a pipeline names its brokers once, at the top: settings: {bootstrap.s
         (yaml_with(TARGET, "{topic: orders.big, brokers: here:9092}"), BROKERS),
         ("lookups: {a: {tabel: lake/a}}", "lookup 'a' has no 'tabel'; did you mean table?"),
         ("lookups: {a: {postgress: a, url: x}}", "'postgress'; did you mean postgres?"),
-        ("lookups: {a: {schema: id INT}}", "lookup 'a' says neither table nor postgres"),
+        ("lookups: {a: {schema: id INT}}", "lookup 'a' needs table or postgres"),
         (yaml_with(TARGET, "{tabel: lake/a}"), "has no 'tabel'; did you mean table?"),
         ("sources: {a: {postgress: a, url: x}}", "'postgress'; did you mean postgres?"),
     ],
 )
-def test_what_is_misspelt_or_belongs_elsewhere_is_told(
+def test_what_is_misspelt_or_belongs_elsewhere_is_reported(
     tmp_path: Path, content: str, said: str
 ) -> None:
     with pytest.raises(mp.PipelineError) as caught:

@@ -74,10 +74,13 @@ def test_a_wrong_value_is_one_line_with_its_place(function: str, word: str) -> N
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"expect": ["x"]}, "mp.flow: expect is a mapping of str to str or a list of Expectation"),
-        ({"expect": {5: "x"}}, "mp.flow: expect is a mapping of str to str"),
-        ({"mode": ["append"]}, "mode is append, upsert or complete"),
-        ({"into": "b"}, "into is mp.topic(…)"),
+        (
+            {"expect": ["x"]},
+            "mp.flow: expect must be a mapping of str to str or a list of Expectation",
+        ),
+        ({"expect": {5: "x"}}, "mp.flow: expect must be a mapping of str to str"),
+        ({"mode": ["append"]}, "mode must be append, upsert or complete"),
+        ({"into": "b"}, "into must be mp.topic(…)"),
     ],
 )
 def test_the_line_says_what_it_takes(given: dict[str, Any], said: str) -> None:
@@ -88,5 +91,5 @@ def test_the_line_says_what_it_takes(given: dict[str, Any], said: str) -> None:
 
 def test_options_of_a_format_are_checked_one_by_one() -> None:
     mp.json(timestampFormat="yyyy/MM/dd")
-    with pytest.raises(mp.PipelineError, match=r"mp\.json: timestampFormat is str, not 5"):
+    with pytest.raises(mp.PipelineError, match=r"mp\.json: timestampFormat must be str, not 5"):
         mp.json(timestampFormat=5)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 WAIT_S = 500.0
 LAST_LINE = re.compile(
     r"stopped; (\d+) orders published = (\d+) in the table, each once \+ (\d+) dead letters"
-    r"(?: \+ (\d+) left to the next run)?\n"
+    r"(?: \+ (\d+) left for the next run)?\n"
 )
 BROKEN_EVERY = 50
 

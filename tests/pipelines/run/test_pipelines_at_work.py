@@ -208,7 +208,7 @@ def out(raises):
 """
 
 
-def test_what_a_users_function_raises_is_told(
+def test_what_a_users_function_raises_is_reported(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:
     make_topics(node, "raises")

@@ -34,7 +34,7 @@ def report(batch: int, rows: int, end: int, latest: int) -> dict[str, Any]:
     }
 
 
-def test_batches_are_summed_and_the_last_one_is_told() -> None:
+def test_batches_are_summed_and_the_last_one_is_reported() -> None:
     first = counted(BEGUN, report(0, 100, 100, 150), bad=2)
     assert (first.rows_per_s, first.bytes_per_s, first.bytes) == (200.0, 2000.0, 1000)
     assert first.lag == 50
@@ -79,7 +79,7 @@ def test_lines_tell_states_and_batches_with_rows(capsys: pytest.CaptureFixture[s
     ]
 
 
-def test_a_batch_of_one_row_is_told_in_the_singular(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_batch_of_one_row_is_reported_in_the_singular(capsys: pytest.CaptureFixture[str]) -> None:
     with view("shop", as_json=False) as show:
         show([counted(BEGUN, report(0, 1, 100, 150), bad=1)])
     assert ": batch 0, 1 row, 2 rows/s, 20 B/s, 500 ms, lag 50, 1 dead letter\n" in (
@@ -152,7 +152,7 @@ def test_metrics_are_served_during_a_run() -> None:
         urlopen(told[0])
 
 
-def test_a_demo_that_is_told_nonsense_says_so() -> None:
+def test_a_demo_with_wrong_options_says_so() -> None:
     done = moldau_here("demo", "--rate", "0")
     assert done.status == 2
     assert "--rate" in done.errors

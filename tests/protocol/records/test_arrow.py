@@ -105,7 +105,7 @@ def test_columns_equal_the_records(
     assert set(table.column("partition").to_pylist()) <= {3}
 
 
-def test_times_are_microseconds_and_show_whose_clock_it_was() -> None:
+def test_times_are_microseconds_with_their_timestamp_type() -> None:
     stamped = bytearray(build_batch(simple_records(2)))
     patch_append_time(stamped, 0, 2_000_000_000_123)
     table = decode_to_arrow([build_batch(simple_records(1, 1_500)), stamped], READ)

@@ -239,7 +239,7 @@ def test_a_long_tagged_field_has_a_long_size(loops: Any) -> None:
 # ------------------------------------------------------------------------------------ versions
 
 
-def test_a_version_the_message_does_not_have_is_refused(loops: Any) -> None:
+def test_an_unknown_version_of_a_message_is_refused(loops: Any) -> None:
     for version in (-1, 2, 14, 1 << 14):
         with pytest.raises(KafkaError, match=r"ProduceRequest has no version") as caught:
             loops.encode(ProduceRequest(), version)

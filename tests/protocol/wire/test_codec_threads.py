@@ -22,8 +22,8 @@ def loops(request: pytest.FixtureRequest) -> Any:
 
 
 def test_other_threads_run_while_a_large_message_is_read_or_written(loops: Any) -> None:
-    """Only C code runs between two readings of another thread's count: it advances only if it is
-    let.
+    """Only C code runs between two readings of another thread's count, so it advances only if that
+    code releases the interpreter lock.
     """
     message = MetadataRequest(topics=[MetadataRequestTopic(name="t")] * 20_000)
     wire = loops.encode(message, 0)

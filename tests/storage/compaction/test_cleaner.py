@@ -1,4 +1,4 @@
-"""Which log is compacted, up to which offset, and what stops it."""
+"""The choice of the log to compact, the offset up to which, and events that stop a pass."""
 
 import errno
 import os
@@ -46,7 +46,7 @@ def other_log(log: CompactedLog, number: int) -> Log:
     )
 
 
-# Up to which offset
+# The range to clean
 
 
 def test_a_log_that_was_never_cleaned_is_dirty_from_its_start_to_the_active_segment() -> None:
@@ -129,7 +129,7 @@ def test_groups_respect_the_size_of_both_indexes() -> None:
     assert [len(group) for group in group_segments(sources, config, 9)] == [2, 2, 1]
 
 
-# Which log
+# The choice of a log
 
 
 def test_the_dirtiest_log_comes_first() -> None:
@@ -174,7 +174,7 @@ def test_a_clean_log_is_not_due_again() -> None:
 # The checkpoint
 
 
-def test_how_far_a_log_is_clean_survives_a_restart_in_kafkas_file() -> None:
+def test_the_clean_offset_survives_a_restart_in_kafkas_file() -> None:
     log = dirty_log()
     log.clean()
     path = log.root / CLEANER_FILE
@@ -209,7 +209,7 @@ def test_a_deleted_log_is_forgotten() -> None:
     assert LogCleaner(log.directory, CleanerConfig(), HASH_KEY).clean_offset(NAME) is None
 
 
-# What stops a pass
+# Stopping a pass
 
 
 def test_a_paused_log_is_not_chosen_until_it_was_resumed_as_often() -> None:

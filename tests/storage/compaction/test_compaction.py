@@ -1,4 +1,4 @@
-"""What compaction keeps, what it removes, and when: Kafka's rules, batch by batch."""
+"""Compaction keeps and removes records by Kafka's rules, batch by batch."""
 
 import struct
 from pathlib import Path

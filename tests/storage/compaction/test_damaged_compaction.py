@@ -71,7 +71,7 @@ def test_a_damaged_segment_stays_and_the_others_are_compacted(tmp_path: Path) ->
     assert found == {b"a": b"4", b"b": b"2", b"c": b"4", b"lost": b"1"}
 
 
-def test_a_damaged_abort_marker_makes_no_later_transaction_an_aborted_one(tmp_path: Path) -> None:
+def test_a_damaged_abort_marker_does_not_abort_a_later_transaction(tmp_path: Path) -> None:
     log = CompactedLog(filesystem=DiskFileSystem(), root=tmp_path / "d")
     log.put(*pairs(a="1"), producer_id=7, transactional=True)
     marker = log.end(7, commit=False)

@@ -66,9 +66,9 @@ class Swapping:
         return self.log.take(self.log.find(Offset(offset), MAX_BYTES, self.reads), self.reads)
 
     def request(self, offset: int) -> NotCachedError:
-        with pytest.raises(NotCachedError) as asked:
+        with pytest.raises(NotCachedError) as raised:
             self.read(offset)
-        return asked.value
+        return raised.value
 
     def offsets(self, offset: int) -> list[int]:
         """Base offsets of the batches that a reader finally gets."""
@@ -160,7 +160,7 @@ def test_a_thread_that_is_late_handles_a_segment_that_was_removed() -> None:
     assert swapping.offsets(100) == list(range(143, RECORDS))
 
 
-def test_a_segment_is_read_until_the_second_swap_is_over_though_the_first_one_s_files_are_due() -> (
+def test_a_segment_is_readable_until_the_second_swap_ends_even_if_files_of_the_first_are_due() -> (
     None
 ):
     swapping = Swapping()

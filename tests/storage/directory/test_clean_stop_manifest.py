@@ -66,9 +66,9 @@ def cut_between_batches(path: Path) -> None:
     path.write_bytes(content[: last.position])
 
 
-def check_refused(logs: Logs, says: str) -> None:
+def check_refused(logs: Logs, message: str) -> None:
     assert logs.by_partition[NAME].damage is not None
-    with pytest.raises(KafkaError, match=says) as refused:
+    with pytest.raises(KafkaError, match=message) as refused:
         read_all(logs)
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 

@@ -296,8 +296,8 @@ def test_listing_separates_partitions_from_foreign_entries() -> None:
 def test_the_first_error_takes_the_directory_offline_for_good() -> None:
     disk = formatted()
     directory = opened(disk)
-    heard: list[str] = []
-    directory.on_failure(lambda failed, error: heard.append(f"{failed.path} {error.errno}"))
+    reported: list[str] = []
+    directory.on_failure(lambda failed, error: reported.append(f"{failed.path} {error.errno}"))
     disk.fail_at(disk.effects + 3, OSError(errno.EIO, "Input/output error"))
 
     with pytest.raises(DirectoryOfflineError, match="Input/output error") as raised:
@@ -317,7 +317,7 @@ def test_the_first_error_takes_the_directory_offline_for_good() -> None:
             call()
     directory.fail(OSError(errno.ENOSPC, "later"))
     assert disk.effects == effects, "a failed disk is not used again"
-    assert heard == [f"{ROOT} {errno.EIO}"]
+    assert reported == [f"{ROOT} {errno.EIO}"]
     directory.close()
 
 

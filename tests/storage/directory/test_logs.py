@@ -49,7 +49,7 @@ def start(path: Path, filesystem: FileSystem | None = None) -> Logs:
 
 
 def kill(logs: Logs) -> None:
-    """As SIGKILL: written bytes stay, and nothing more is written."""
+    """Like SIGKILL: written bytes stay, and nothing more is written."""
     for log in logs.by_partition.values():
         log.abandon()
     logs.directory.close()
@@ -185,6 +185,17 @@ def test_logs_that_are_created_together_are_synced_together_and_survive_a_power_
         )
     run_here(logs.settling(do_all))
     assert len(together) == len(names)
+
+
+def test_others_run_between_two_logs_that_are_made_together() -> None:
+    logs = start(Path("/logs"), SimulatedDisk())
+    wanted = {TopicPartition("many", index): TOPIC_ID for index in range(5)}
+    made: set[int] = set()
+    for step in logs.making(wanted, now_ms=0):
+        made.add(len(logs.by_partition))
+        step()
+    assert {*wanted} == {*logs.by_partition}
+    assert made >= {1, 2, 3, 4, 5}
 
 
 # Truncation

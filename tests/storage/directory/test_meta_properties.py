@@ -89,7 +89,7 @@ def test_version_0_names_the_broker_and_may_lack_everything() -> None:
         (b"version=1\ncluster.id=x\n", "cluster.id or node.id is missing"),
         (b"version=1\nnode.id=-1\ncluster.id=x\n", "node.id is not a number"),
         (b"version=0\nbroker.id=x\n", "broker.id is not a number"),
-        (b"version=1\nnode.id=1\nnode.id=2\ncluster.id=x\n", "node.id is there twice"),
+        (b"version=1\nnode.id=1\nnode.id=2\ncluster.id=x\n", "node.id appears twice"),
         (b"version=1\nnode.id=1\ncluster.id=x\ndirectory.id=short\n", "not a Kafka UUID"),
         (b"version=1\nnode.id=1\ncluster.id=x", "the last line is cut off"),
         (b"version=1\nnode.id=1\ncluster.id=\\u0041\n", "not a property"),

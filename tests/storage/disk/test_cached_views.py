@@ -121,14 +121,14 @@ def test_a_file_never_gets_the_map_of_an_earlier_file_with_the_same_descriptor(
     second.write_bytes(CONTENT[::-1])
     file = DiskFileSystem().open(first)
     file.sync()
-    os.posix_fadvise(file._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     viewed(file, 0, SIZE_MIN)
-    number = file._fd
+    number = file.fileno()
     file.close()
     assert maps_of(first) == 0
     first.read_bytes()
     other = DiskFileSystem().open(second)
-    assert other._fd == number
+    assert other.fileno() == number
     view = viewed(other, 0, SIZE_MIN)
     assert view is not None
     assert view == CONTENT[::-1][:SIZE_MIN]

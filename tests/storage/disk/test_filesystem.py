@@ -219,14 +219,14 @@ def test_uncached_bytes_are_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL])
-def test_without_reads_from_the_cache_alone_every_read_counts_as_cold(
+def test_without_cache_only_reads_every_read_counts_as_cold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     read_into = disk_calls.read_into
-    asked: list[int] = []
+    attempts: list[int] = []
 
     def refusing(fd: int, targets: Sequence[memoryview], offset: int, flags: int) -> int:
-        asked.append(flags)
+        attempts.append(flags)
         if flags:
             raise OSError(code, os.strerror(code))
         return read_into(fd, targets, offset, flags)
@@ -240,7 +240,7 @@ def test_without_reads_from_the_cache_alone_every_read_counts_as_cold(
     for _ in range(2):
         with pytest.raises(BlockingIOError):
             file.read_into(target, 0, wait=False)
-    assert len(asked) == 1, "it was tried once only"
+    assert len(attempts) == 1, "it was tried once only"
     assert file.read_into(target, 0) == 7
     file.close()
 

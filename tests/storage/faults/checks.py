@@ -285,9 +285,9 @@ def check_reads(log: Log, found: Sequence[Stored]) -> None:
         for record in RecordBatch(kept.content).records()
         if record.offset >= log.log_start_offset
     ]
-    for asked in {stamp for stamp, _ in stamps}:
-        answer = log.offset_for_timestamp(asked)
-        first = min(offset for stamp, offset in stamps if stamp >= asked)
+    for timestamp in {stamp for stamp, _ in stamps}:
+        answer = log.offset_for_timestamp(timestamp)
+        first = min(offset for stamp, offset in stamps if stamp >= timestamp)
         assert answer is not None
         assert answer.offset == first
 
@@ -340,7 +340,7 @@ def check_recovering_again_changes_nothing(
     node = Node(disk, setup, now_ms)
     assert node.log.damage is None
     assert held_batches(node.log) == list(found)
-    node.let_go()
+    node.release()
     second = disk.files()
     assert first == second, _difference(first, second)
 

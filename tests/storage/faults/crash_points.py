@@ -47,7 +47,7 @@ def record(setup: Setup, seed: int, operations: list[str]) -> tuple[Workload, li
 
 @dataclass
 class Verdicts:
-    """Counts of each outcome: a suite that never saw a repair has tested nothing."""
+    """Counts of each outcome: a suite without any repair has tested nothing."""
 
     recovered: int = 0
     refused: int = 0
@@ -95,7 +95,7 @@ class Judge:
         boundaries: list[SimulatedDisk] = []
         again = disk.fork()
         again.on_effect(lambda _: boundaries.append(again.fork()))
-        Node(again, self.setup, self.now_ms).let_go()
+        Node(again, self.setup, self.now_ms).release()
         for boundary in boundaries:
             for keeps in (True, False):
                 self.verdicts.nested += 1
@@ -129,13 +129,13 @@ class Judge:
         if not step.name.startswith(("truncate", "start over")):
             assert node.log.log_start_offset <= start
         self._check_promises(found, point, keeps_all=keeps_all)
-        node.let_go()
+        node.release()
         if was_clean:
-            Node(disk, self.setup, self.now_ms).let_go()
+            Node(disk, self.setup, self.now_ms).release()
         checks.check_recovering_again_changes_nothing(disk, self.setup, self.now_ms, found)
         again = Node(disk, self.setup, self.now_ms)
         checks.check_accepts_appends(again, self.now_ms, found)
-        again.let_go()
+        again.release()
         self.verdicts.recovered += 1
 
     def _judge_damaged(self, node: Node, point: CrashPoint) -> None:
@@ -147,7 +147,7 @@ class Judge:
             assert all(b.last_offset < first or b.base_offset >= end for b in owed)
         self.verdicts.refused += 1
         self._check_compacted(checks.held_batches(node.log), point.step)
-        node.let_go()
+        node.release()
 
     def _owed(self, point: CrashPoint, end: int) -> list[Stored]:
         """Batches before `end` that exist both before and after the step."""

@@ -1,5 +1,5 @@
-"""A real process that writes to a real log directory until it is killed. It prints the promises it
-got, one line each, unbuffered:
+"""A real process that writes to a real log directory until it is killed. It prints its
+acknowledgements, one line each, unbuffered:
 
     ack PRODUCER SEQUENCE COUNT FIRST_OFFSET    the batch is acknowledged by the flush policy
     ending PRODUCER commit|abort                the transaction's end is about to be written
@@ -45,7 +45,7 @@ def setup_at(root: Path, policy: str) -> Setup:
 
 
 def record_of(producer_id: int, sequence: int, place: int) -> Record:
-    """The record of a producer with that sequence number: known without asking the producer."""
+    """The record that a producer writes with this sequence number."""
     rng = Random(producer_id * 1_000_003 + sequence)
     value = rng.randbytes(rng.randrange(20, 200))
     return Record(place, START_MS + sequence, b"%d-%d" % (producer_id, sequence), value)
@@ -84,7 +84,7 @@ class Writer:
             self.node.flusher.run_round()
             self.acknowledge()
         kind = self.rng.choice((ControlType.COMMIT, ControlType.ABORT))
-        tell(f"ending {TRANSACTIONAL} {kind.name.lower()}")
+        report(f"ending {TRANSACTIONAL} {kind.name.lower()}")
         marker = end_transaction_marker(
             EndTransactionMarker(control_type=kind, coordinator_epoch=0),
             MarkerOrigin(producer_id=TRANSACTIONAL, producer_epoch=0),
@@ -94,12 +94,12 @@ class Writer:
             bytearray(marker), LeaderEpoch(0), self.now_ms, origin=AppendOrigin.COORDINATOR,
             transaction_version=0,
         )  # fmt: skip
-        tell(f"ended {TRANSACTIONAL} {kind.name.lower()}")
+        report(f"ended {TRANSACTIONAL} {kind.name.lower()}")
 
     def acknowledge(self) -> None:
         end = self.node.log.countable_end_offset
         for needed, line in [w for w in self.waiting if w[0] <= end]:
-            tell(line)
+            report(line)
             self.waiting.remove((needed, line))
         self.node.commit()
 
@@ -123,14 +123,14 @@ class Writer:
             run_here(node.logs.checkpoints.writing())
 
 
-def tell(line: str) -> None:
+def report(line: str) -> None:
     os.write(1, line.encode() + b"\n")
 
 
 def main(root: str, policy: str, seed: str) -> None:
     node = Node(DiskFileSystem(), setup_at(Path(root), policy), START_MS)
     writer = Writer(node, int(seed))
-    # More steps than any run reaches: the process is there to be killed.
+    # More steps than any run completes: the process ends by being killed.
     for number in range(1, 100_000):
         writer.step(number)
 

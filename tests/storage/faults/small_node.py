@@ -1,5 +1,5 @@
 """One log in one log directory, as a node holds it: for the suites that try to break storage. Works
-on a simulated disk or a real one; `let_go` ends it like a killed process.
+on a simulated disk or a real one; `release` ends it like a killed process.
 """
 
 from dataclasses import dataclass
@@ -109,8 +109,8 @@ class Node:
     def stop(self) -> None:
         self.logs.stop()
 
-    def let_go(self) -> None:
-        """The process has ended: handles and lock are free, nothing more is written."""
+    def release(self) -> None:
+        """Frees handles and the lock like the end of the process, without writing anything."""
         for log in self.logs.by_partition.values():
             log.abandon()
         self.directory.close()

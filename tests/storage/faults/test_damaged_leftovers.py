@@ -65,7 +65,7 @@ def outcome(point: CrashPoint, damage: Damage, now_ms: int) -> str:
         assert checks.table_of(found) == checks.table_of(point.step.before.batches)
         return "right"
     finally:
-        node.let_go()
+        node.release()
 
 
 def refused(error: KafkaError) -> str:

@@ -95,7 +95,7 @@ class Failed:
 
     @property
     def did_not_start(self) -> bool:
-        """The old node stopped well; the new one met the fault while it opened."""
+        """The old node stopped cleanly; the fault occurred while the new one opened."""
         return self.names[self.step] == "restart" and self.work.node.log.is_abandoned
 
 

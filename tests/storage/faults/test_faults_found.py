@@ -72,7 +72,7 @@ def test_a_time_index_that_lost_its_end_hides_no_record() -> None:
 def test_a_log_start_after_the_log_end_removes_nothing() -> None:
     disk, work = worked("append", "append", "flush")
     run_here(work.node.directory.writing_checkpoint(LOG_START_FILE, {NAME: Offset(1_000)}))
-    work.node.let_go()
+    work.node.release()
     held = disk.files()[str(file_of(disk, ".log"))]
     node = Node(disk, SETUP, LATER_MS)
     assert node.log.damage is not None
@@ -99,9 +99,9 @@ def test_recovering_twice_from_an_interrupted_full_truncation_changes_nothing() 
     assert disk.effects > made
     for boundary in boundaries:
         left = boundary.after_crash(lambda _: True)
-        Node(left, SETUP, LATER_MS).let_go()
+        Node(left, SETUP, LATER_MS).release()
         first = left.files()
-        Node(left, SETUP, LATER_MS).let_go()
+        Node(left, SETUP, LATER_MS).release()
         assert left.files() == first
 
 

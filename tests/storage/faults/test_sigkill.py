@@ -126,7 +126,7 @@ def kill_often(root: Path, policy: str, kills: int, seed: int) -> Promises:
     rng = Random(seed)
     promises = Promises()
     now_ms = START_MS + 2_000_000
-    Node.new(DiskFileSystem(), setup_at(root, policy), START_MS).let_go()
+    Node.new(DiskFileSystem(), setup_at(root, policy), START_MS).release()
     for kill in range(kills):
         write_until_killed(root, policy, seed + kill, rng.randrange(1, 60), promises)
         node = check_after_kill(root, policy, promises, now_ms)
@@ -134,7 +134,7 @@ def kill_often(root: Path, policy: str, kills: int, seed: int) -> Promises:
         if rng.randrange(4) == 0:
             node.stop()
         else:
-            node.let_go()
+            node.release()
     return promises
 
 

@@ -70,7 +70,7 @@ def start_of(stop: str) -> Start:
         flushed = work.state.log_end
         committed = tuple(committed_offsets(work.node.log))
         work.run(UNFLUSHED)
-        work.node.let_go()
+        work.node.release()
     assert len(work.node.log.segments) >= 4
     return Start(disk, work.state, flushed, committed, older, work.now_ms + 1)
 
@@ -103,7 +103,7 @@ def outcome(start: Start, damage: Damage) -> str:
     try:
         return judged(node, start, damage, before)
     finally:
-        node.let_go()
+        node.release()
 
 
 def check_clear(error: Exception, path: str, outcome: str) -> str:
@@ -257,7 +257,7 @@ LEFT_BY_A_CLEAN_STOP = frozenset({".kafka_cleanshutdown", "moldau-inventory"})
 
 @pytest.mark.parametrize("stop", ["clean", "crash"])
 @pytest.mark.parametrize("kind", [*SEGMENT_FILES, *SMALL_FILES])
-def test_a_single_damage_makes_no_log_serve_something_else(kind: str, stop: str) -> None:
+def test_single_damage_makes_no_log_serve_other_records(kind: str, stop: str) -> None:
     """Every seventh damage; the slow suite runs all."""
     outcomes = sweep(stop, kind, every=7)
     assert outcomes or (kind in LEFT_BY_A_CLEAN_STOP and stop == "crash")
@@ -266,7 +266,7 @@ def test_a_single_damage_makes_no_log_serve_something_else(kind: str, stop: str)
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", ["clean", "crash"])
 @pytest.mark.parametrize("kind", [*SEGMENT_FILES, *SMALL_FILES])
-def test_no_single_damage_makes_a_log_serve_something_else(kind: str, stop: str) -> None:
+def test_no_single_damage_makes_a_log_serve_other_records(kind: str, stop: str) -> None:
     outcomes = sweep(stop, kind, every=1)
     assert outcomes or (kind in LEFT_BY_A_CLEAN_STOP and stop == "crash")
 

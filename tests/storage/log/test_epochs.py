@@ -41,9 +41,9 @@ def test_a_flush_writes_assigned_epochs_in_kafkas_format() -> None:
     cache.assign(LeaderEpoch(0), Offset(0))
     cache.assign(LeaderEpoch(3), Offset(17))
     assert disk.effects == 0
-    assert cache.is_behind
+    assert cache.has_unwritten_changes
     cache.flush()
-    assert not cache.is_behind
+    assert not cache.has_unwritten_changes
 
     assert disk.files()[str(PATH)] == b"0\n2\n0 0\n3 17\n"
     for _, left in disk.variants_after_crash():

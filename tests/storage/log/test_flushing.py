@@ -14,6 +14,8 @@ from moldau.protocol.errors import KafkaError
 from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.disk.failures import DirectoryOfflineError
 from moldau.storage.log.flushing import GroupFlusher
+from moldau.storage.log.log import Log
+from moldau.storage.log.state import LogState
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import Offset
 
@@ -98,6 +100,74 @@ def test_appends_during_a_round_belong_to_the_next() -> None:
     one.flusher.run_round()
     assert one.log.flushed_offset == 2
     assert survivors(disk, 2) == [b"a", b"b"]
+
+
+ROUND_LOGS = 16
+
+
+def dirty_logs(flusher: GroupFlusher, names: list[str]) -> dict[Log, str]:
+    disk = SimulatedDisk()
+    logs: dict[Log, str] = {}
+    for name in names:
+        one = OneLog(Path("/") / name, filesystem=disk, flush_policy="group", flusher=flusher)
+        one.append(b"x")
+        logs[one.log] = name
+    flusher.run_round()
+    return logs
+
+
+def run(flusher: GroupFlusher) -> list[LogState]:
+    tickets = flusher.begin()
+    for ticket in tickets:
+        ticket.run()
+    flusher.finish(tickets)
+    return [ticket.log for ticket in tickets]
+
+
+def test_logs_of_a_client_that_has_thousands_take_turns_with_those_of_others() -> None:
+    flusher = GroupFlusher(logs_max=ROUND_LOGS)
+    logs = dirty_logs(flusher, [f"wide{number}" for number in range(100)] + ["other", "late"])
+    *wide, other, late = logs
+    place = 0
+
+    def mark(log: Log, place: int) -> int:
+        log.mark_dirty()
+        return flusher.queue_behind(place, log, is_first=True) if flusher.is_crowded else place
+
+    for log in wide:
+        place = mark(log, place)
+    mark(other, 0)
+    first = run(flusher)
+    assert len(first) == ROUND_LOGS
+    assert other in first
+    assert flusher.has_more
+    # Logs of other clients do not keep a log in the queue for ever, either.
+    mark(late, 0)
+    second = run(flusher)
+    assert late in second
+    rounds = [first, second]
+    while flusher.has_work:
+        for log in (other, late):
+            if not log.awaits_flush:
+                mark(log, 0)
+        rounds.append(run(flusher))
+        if all(any(log in each for each in rounds) for log in wide):
+            break
+    assert len(rounds) < len(logs)
+
+
+def test_a_log_that_waits_behind_many_comes_forward_for_another_client() -> None:
+    flusher = GroupFlusher(logs_max=ROUND_LOGS)
+    *wide, shared = dirty_logs(flusher, [f"wide{number}" for number in range(100)])
+    place = 0
+    for log in (*wide, shared):
+        log.mark_dirty()
+        if flusher.is_crowded:
+            place = flusher.queue_behind(place, log, is_first=True)
+    assert flusher.queue_behind(0, shared, is_first=False) < place
+    # The client that has it in the queue already does not lose its place.
+    assert flusher.queue_behind(place, shared, is_first=False) == place
+    assert shared in run(flusher)
 
 
 def test_a_truncation_during_a_round_is_not_counted_as_flushed() -> None:

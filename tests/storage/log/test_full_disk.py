@@ -54,7 +54,7 @@ class FullDisk(DiskFileSystem):
 
 class _FileOfFullDisk(DiskFile):
     def __init__(self, disk: FullDisk, file: DiskFile) -> None:
-        super().__init__(file.path, os.dup(file._fd))
+        super().__init__(file.path, os.dup(file.fileno()))
         file.close()
         self._disk = disk
 
@@ -67,12 +67,12 @@ def start(path: Path, disk: FullDisk) -> Logs:
     logs = Logs(open_directory(path, disk), lambda _: LogOptions(config=CONFIG))
     logs.load(now_ms=0)
 
-    def let_go() -> None:
+    def release() -> None:
         for log in logs.by_partition.values():
             log.abandon()
         logs.directory.close()
 
-    close_after_the_test(let_go)
+    close_after_the_test(release)
     return logs
 
 

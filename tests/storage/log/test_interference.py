@@ -37,11 +37,11 @@ def start(path: Path, flusher: GroupFlusher | None = None) -> Logs:
     logs = Logs(open_directory(path), lambda _: options)
     logs.load(now_ms=0)
 
-    def let_go() -> None:
+    def release() -> None:
         for log in (*logs.by_partition.values(), *logs.futures.values()):
             log.abandon()
 
-    close_after_the_test(let_go)
+    close_after_the_test(release)
     return logs
 
 

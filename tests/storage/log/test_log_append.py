@@ -20,7 +20,12 @@ from moldau.config.log import LogConfig
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
-from moldau.protocol.records.batches import Record, RecordBatch, TimestampType
+from moldau.protocol.records.batches import (
+    Record,
+    RecordBatch,
+    TimestampType,
+    patch_max_timestamp,
+)
 from moldau.protocol.records.compression import Compression
 from moldau.storage.log.append import UnexpectedOffsetError
 from moldau.storage.log.read import Isolation
@@ -81,6 +86,22 @@ def test_append_time_replaces_the_producers_time(tmp_path: Path) -> None:
     assert batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert batch.crc_is_valid()
     assert [record.timestamp for record in read_all(one.log)] == [77_000, 77_000]
+
+
+@pytest.mark.parametrize("timestamp_type", ["CreateTime", "LogAppendTime"])
+def test_a_producers_wrong_largest_timestamp_is_corrected(
+    tmp_path: Path, timestamp_type: str
+) -> None:
+    """As in Kafka."""
+    one = OneLog(tmp_path, LogConfig(message_timestamp_type=timestamp_type))
+    batch = bytearray(records_batch([b"a", b"b"], timestamp_ms=123))
+    patch_max_timestamp(batch, 0, TimestampType.CREATE_TIME, 1)
+    one.log.append_as_leader(batch, LeaderEpoch(0), 77_000)
+    stored = RecordBatch(one.log.read(Offset(0), 0, isolation=Isolation.LOG_END).records)
+    assert stored.crc_is_valid()
+    expected = {"CreateTime": [123, 124], "LogAppendTime": [77_000] * 2}[timestamp_type]
+    assert stored.max_timestamp == max(expected)
+    assert [record.timestamp for record in stored.records()] == expected
 
 
 def test_create_time_keeps_the_producers_time(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_segments_after_a_torn_one_are_removed(one: OneLog) -> None:
     assert log.log_end_offset == base
     assert [s.base_offset for s in log.segments] == [0, base]
     assert log.epochs.latest_epoch is not None
-    assert one.append(b"goes on") == base
+    assert one.append(b"continues") == base
 
 
 # Damage below the promised offsets

@@ -145,7 +145,7 @@ def test_an_end_of_the_old_protocol_ends_a_verification_of_the_new_one_too() -> 
     assert partition.table.first_undecided_offset is None
 
 
-def test_a_fenced_producer_is_refused_without_asking_the_coordinator() -> None:
+def test_a_fenced_producer_is_refused_without_a_request_to_the_coordinator() -> None:
     partition = Partition()
     partition.mark(epoch=3)
     with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
@@ -240,14 +240,14 @@ class Coordinated:
     def take(self, step: str) -> None:
         getattr(self, f"_{step}")()
         if self._state == "idle":
-            assert self.partition.table.first_undecided_offset is None, "it hangs"
+            assert self.partition.table.first_undecided_offset is None, "the transaction hangs"
 
     def _add(self) -> None:
         if not self._adds and self._state == "idle":
             self._state = "open"
 
     def _verify(self) -> None:
-        """A batch arrives, and the coordinator is asked."""
+        """A batch arrives, and the coordinator is requested to verify it."""
         epoch = self._epoch
         verification = self.partition.begin(NO_SEQUENCE, epoch, adds=self._adds)
         if verification is None:

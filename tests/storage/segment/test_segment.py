@@ -97,7 +97,7 @@ def test_bytes_that_a_thread_has_loaded_are_not_read_again(
     is_sure: bool,
     sends_files: bool,
 ) -> None:
-    """On systems that cannot report what is cached, the read would otherwise never end."""
+    """On systems that cannot report cached bytes, the read would otherwise never end."""
     segment = new_segment(tmp_path)
     for number in range(1_000):
         position = segment.size

@@ -54,7 +54,9 @@ def _is_expected(line: str) -> bool:
     and a busy machine can stop the node for longer than a request may hold the event loop.
     """
     is_ordinary = " INFO " in line
-    return is_ordinary or line.endswith("more of this kind") or "kept all others waiting" in line
+    return (
+        is_ordinary or line.endswith("more such lines were left out") or "blocked all other" in line
+    )
 
 
 def _answers(address: str) -> None:

@@ -135,7 +135,7 @@ def test_impossible_listeners_are_refused_and_nothing_changes(node: RunningNode)
             f"{listeners},EXTRA://127.0.0.1:{port}": "Address already in use",
             f"{listeners},EXTRA://0.0.0.0:{free}": "advertised.listeners: clients cannot connect",
             f"{listeners},EXTRA://:{free}": "--insecure-listener EXTRA",
-            f"{listeners},CLOSED://127.0.0.1:{free}": "only PLAINTEXT is supported yet",
+            f"{listeners},CLOSED://127.0.0.1:{free}": "so far only PLAINTEXT is supported",
             f"{listeners},OTHER://127.0.0.1:{free}": "has no protocol for OTHER",
             f"{listeners},EXTRA://127.0.0.1:{node.port}": f"share port {node.port}",
             plaintext: "CONTROLLER is not in listeners",
@@ -199,5 +199,7 @@ def test_a_node_starts_without_the_listener_whose_port_was_taken_meanwhile(
         with WireClient(node.address) as client:
             assert addresses(client) == [("127.0.0.1", node.port)]
             assert change(client, {"log.cleaner.threads": "2"}) == (0, None)
-    assert "a listener of the run-time settings is missing: listener EXTRA" in node.errors
-    assert "moves at the next start" not in node.errors, "a controller's listener stays"
+    assert (
+        "a listener from the run-time settings could not be opened: listener EXTRA" in node.errors
+    )
+    assert "takes effect at the next start" not in node.errors, "a controller's listener stays"

@@ -235,7 +235,7 @@ def test_a_host_for_metrics_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     ended = start_and_wait(*command, "--metrics-host", "a..b")
     assert_refused(ended, "/metrics cannot use a..b:0: ")
     ended = start_and_wait(*command[:4], "--metrics-host", "127.0.0.1")
-    assert_refused(ended, "--metrics-host needs a --metrics-port")
+    assert_refused(ended, "--metrics-host needs --metrics-port")
     assert not (tmp_path / "data").exists()
 
 

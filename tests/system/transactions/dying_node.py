@@ -153,7 +153,7 @@ class FatedFileSystem(DiskFileSystem):
 
     def open(self, path: Path, *, create: bool = False) -> DiskFile:
         plain = super().open(path, create=create)
-        descriptor = os.dup(plain._fd)
+        descriptor = os.dup(plain.fileno())
         plain.close()
         return FatedFile(path, descriptor, self._fate)
 

@@ -12,7 +12,7 @@ from moldau.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from moldau.types import NO_LEADER, Uuid
+from moldau.types import NO_LEADER, BrokerId, Uuid
 
 _OPERATIONS = {
     ResourceType.TOPIC: (
@@ -42,7 +42,7 @@ _OPERATIONS = {
         AclOperation.IDEMPOTENT_WRITE,
     ),
 }
-NO_CONTROLLER = -1
+NO_CONTROLLER = BrokerId(-1)
 
 # Endpoint types of DescribeCluster.
 BROKERS = 1
@@ -78,18 +78,18 @@ class ClusterView:
             if with_fenced or not broker.is_fenced:
                 yield broker, endpoint
 
-    def controller_id(self, node_id: int) -> int:
+    def controller_id(self, node_id: BrokerId) -> BrokerId:
         """A broker that forwards requests to the controller, because clients do not talk to the
         controller directly: this broker, while it is alive.
         """
-        brokers = self.image.brokers
-        alive = [broker_id for broker_id, broker in brokers.items() if not broker.is_fenced]
+        brokers = self.image.brokers.values()
+        alive = [broker.broker_id for broker in brokers if not broker.is_fenced]
         return node_id if node_id in alive else min(alive, default=NO_CONTROLLER)
 
-    def leader(self, partition: PartitionImage) -> int:
+    def leader(self, partition: PartitionImage) -> BrokerId:
         return partition.leader if partition.leader in self.endpoints else NO_LEADER
 
-    def reachable(self, broker_ids: Iterable[int]) -> list[int]:
+    def reachable(self, broker_ids: Iterable[BrokerId]) -> list[int]:
         return [broker_id for broker_id in broker_ids if broker_id in self._directories]
 
     def offline_replicas(self, partition: PartitionImage) -> list[int]:
@@ -99,7 +99,7 @@ class ClusterView:
             if not self._is_online(broker_id, directory)
         ]
 
-    def _is_online(self, broker_id: int, directory: Uuid) -> bool:
+    def _is_online(self, broker_id: BrokerId, directory: Uuid) -> bool:
         directories = self._directories.get(broker_id)
         if directories is None:
             return False

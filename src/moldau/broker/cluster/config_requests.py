@@ -34,39 +34,39 @@ class ResourceChange(NamedTuple):
     """True for AlterConfigs: settings that are not mentioned are removed."""
 
 
-class Outcome(NamedTuple):
+class ChangeResult(NamedTuple):
     code: int = ErrorCode.NONE
     message: str | None = None
 
 
-async def local_outcomes(
+async def local_results(
     broker: BrokerServices, change: Sequence[ResourceChange], *, validate_only: bool
-) -> list[Outcome | None]:
-    """The outcome for each resource, or None if the controller decides."""
+) -> list[ChangeResult | None]:
+    """The result for each resource, or None if the controller decides."""
     times = Counter((each.kind, each.name) for each in change)
 
-    def outcome_of(each: ResourceChange) -> Outcome | None:
+    def result_of(each: ResourceChange) -> ChangeResult | None:
         if times[each.kind, each.name] > 1:
             detail = "Each resource must appear at most once."
-            return Outcome(ErrorCode.INVALID_REQUEST, detail)
+            return ChangeResult(ErrorCode.INVALID_REQUEST, detail)
         try:
-            return _outcome(broker, each, validate_only=validate_only)
+            return _result(broker, each, validate_only=validate_only)
         except KafkaError as error:
-            return Outcome(error.code, error.detail or None)
+            return ChangeResult(error.code, error.detail or None)
 
-    return await slices_of(outcome_of, change)
+    return await slices_of(result_of, change)
 
 
-def _outcome(
+def _result(
     broker: BrokerServices, change: ResourceChange, *, validate_only: bool
-) -> Outcome | None:
+) -> ChangeResult | None:
     if change.kind == ConfigResourceType.BROKER_LOGGER and not change.is_replacement:
         node_id = _node_id(change.name)
         if node_id != broker.node_id:
             detail = f"Unexpected node id. Expected {broker.node_id}, but received {node_id}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
         change_levels(change.changes, validate_only=validate_only)
-        return Outcome()
+        return ChangeResult()
     if change.kind not in _CONTROLLERS_BUSINESS:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {change.kind}")
     if change.kind == ConfigResourceType.BROKER:

@@ -15,7 +15,7 @@ from moldau.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequestTopicData,
     AssignReplicasToDirsResponse,
 )
-from moldau.types import Uuid
+from moldau.types import BrokerId, Uuid
 
 if TYPE_CHECKING:
     from moldau.broker.replicas.partition import Partition
@@ -34,7 +34,7 @@ _Replica = tuple[Uuid, int]
 class DirectoryAssignments:
     def __init__(
         self,
-        node_id: int,
+        node_id: BrokerId,
         controller: "ControllerChannel",
         broker_epoch: Callable[[], int],
         tasks: "Tasks",

@@ -36,7 +36,7 @@ from moldau.protocol.messages.controller_registration import (
 )
 from moldau.protocol.messages.controller_registration import Feature as ControllerFeature
 from moldau.protocol.messages.controller_registration import Listener as ControllerListener
-from moldau.types import NO_BROKER_EPOCH, Uuid
+from moldau.types import NO_BROKER_EPOCH, BrokerId, Uuid
 
 if TYPE_CHECKING:
     from moldau.broker.cluster.metadata_feed import MetadataFeed
@@ -70,7 +70,7 @@ class LifecycleState(Enum):
 class BrokerIdentity:
     """The identity that a broker registers with."""
 
-    node_id: int
+    node_id: BrokerId
     cluster_id: str
     incarnation_id: Uuid
     """Random; a new one for each start."""

@@ -9,6 +9,7 @@ from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.wire.schema import Message
+from moldau.types import BrokerId
 
 if TYPE_CHECKING:
     from moldau.broker.server.dispatch import Dispatcher
@@ -18,7 +19,9 @@ _NO_CONNECTION = 0
 
 
 class Peers(Protocol):
-    async def send(self, broker_id: int, request: Message, version: int | None = None) -> Message:
+    async def send(
+        self, broker_id: BrokerId, request: Message, version: int | None = None
+    ) -> Message:
         """Uses the newest version if `version` is None. The request belongs to the receiver from
         now on. Raises BROKER_NOT_AVAILABLE for a broker that cannot be reached,
         REQUEST_TIMED_OUT for one that does not answer within request.timeout.ms.
@@ -28,7 +31,7 @@ class Peers(Protocol):
 class LocalPeers:
     """Reaches only this node, which serves the request as on the inter-broker listener."""
 
-    def __init__(self, node_id: int, settings: ConfigHolder, clock: "Clock") -> None:
+    def __init__(self, node_id: BrokerId, settings: ConfigHolder, clock: "Clock") -> None:
         self._node_id = node_id
         self._settings = settings
         self._clock = clock
@@ -38,7 +41,9 @@ class LocalPeers:
         """Set later than the constructor, because the dispatcher is created after its callers."""
         self._dispatcher = dispatcher
 
-    async def send(self, broker_id: int, request: Message, version: int | None = None) -> Message:
+    async def send(
+        self, broker_id: BrokerId, request: Message, version: int | None = None
+    ) -> Message:
         dispatcher, config = self._dispatcher, self._settings.current
         if broker_id != self._node_id or dispatcher is None:
             raise KafkaError(

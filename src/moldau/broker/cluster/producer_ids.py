@@ -12,14 +12,14 @@ from moldau.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
 )
-from moldau.types import ProducerId
+from moldau.types import BrokerId, ProducerId
 
 
 class ProducerIds:
     """`broker_epoch` returns the epoch that this broker is registered with."""
 
     def __init__(
-        self, broker_id: int, controller: ControllerChannel, broker_epoch: Callable[[], int]
+        self, broker_id: BrokerId, controller: ControllerChannel, broker_epoch: Callable[[], int]
     ) -> None:
         self._broker_id = broker_id
         self._controller = controller

@@ -15,7 +15,7 @@ from moldau.broker.quorum.quorum_node import QuorumListener, QuorumNode
 from moldau.broker.server.context import ConfigHolder
 from moldau.config.values import SECOND_MS
 from moldau.core.controller.activation import first_records
-from moldau.core.controller.brokers.heartbeats import decide_fence_stale_broker
+from moldau.core.controller.brokers.fencing import decide_fence_stale_broker
 from moldau.core.controller.decision_context import DecisionContext
 from moldau.core.controller.decisions import decide
 from moldau.core.controller.machine import Controller, replayed
@@ -35,7 +35,7 @@ from moldau.protocol.log_records import AbortTransactionRecord
 from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest
 from moldau.protocol.wire.schema import Message, Struct
 from moldau.storage.disk.failures import DiskFullError
-from moldau.types import INT32_MAX
+from moldau.types import INT32_MAX, BrokerId
 
 if TYPE_CHECKING:
     import random
@@ -180,7 +180,7 @@ class ControllerNode(QuorumListener):
 
     # Events of the quorum
 
-    def on_leader_change(self, epoch: int, leader_id: int) -> None:
+    def on_leader_change(self, epoch: int, leader_id: BrokerId) -> None:
         if leader_id != self._settings.current.node_id:
             self.close()
             return

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
+from moldau.broker.coordinators.member_memory import MemberMemory
 from moldau.broker.coordinators.runtime import ShardHosts, ShardKind
 from moldau.broker.coordinators.shard_host import HostOptions, HostServices, ShardHost
 from moldau.config.values import MINUTE_MS
@@ -79,6 +80,7 @@ class GroupCoordinator:
         )
         services = HostServices(clock, replicas.deadlines, replicas.cold_reads, self._options)
         self._hosts = ShardHosts(kind, replicas, feed, services)
+        self._member_memory = MemberMemory(clock, self._member_bytes)
         self._config: BrokerConfig | None = None
         self._group_settings = GroupSettings()
 
@@ -132,8 +134,16 @@ class GroupCoordinator:
         # A protocol that is named twice: the first one counts, as in Kafka.
         protocols = {p.name: p.metadata for p in reversed(request.protocols)}
         ordered = dict.fromkeys(p.name for p in request.protocols)
+        of_member = tuple((name, protocols[name]) for name in ordered)
+        group = host.shard.registry.classic(request.group_id)
+        known = None if group is None else group.members.get(request.member_id)
+        known_bytes = 0 if known is None else known.weight
+        if not self._member_memory.admits(caller, of_member, known_bytes):
+            # Clients try again, also at another coordinator.
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-        def event(ticket: Ticket, turn: GroupTurn) -> None:
+        # Quoted: the annotations of an inner function are evaluated in every call.
+        def event(ticket: "Ticket[JoinGroupResponse]", turn: GroupTurn) -> None:
             join = Join(
                 ticket=ticket,
                 version=version,
@@ -144,21 +154,24 @@ class GroupCoordinator:
                 session_timeout_ms=request.session_timeout_ms,
                 rebalance_timeout_ms=request.rebalance_timeout_ms,
                 protocol_type=request.protocol_type,
-                protocols=tuple((name, protocols[name]) for name in ordered),
+                protocols=of_member,
                 fresh_id=str(uuid.uuid4()),
             )
             host.shard.classic.join(join, turn)
 
-        response: JoinGroupResponse = await host.ask(event, depends=False)
-        return response
+        return await host.ask(event, depends=False)
+
+    def _member_bytes(self) -> int:
+        return sum(
+            group.weight for host in self._hosts for group in host.shard.registry.classic_groups()
+        )
 
     async def sync(self, request: SyncGroupRequest, caller: Caller) -> SyncGroupResponse:
         host = self._hosts.of_key(request.group_id)
-        response: SyncGroupResponse = await host.ask(
+        return await host.ask(
             lambda ticket, turn: host.shard.classic.sync(request, ticket, caller, turn),
             depends=False,
         )
-        return response
 
     def heartbeat(self, request: HeartbeatRequest, caller: Caller) -> HeartbeatResponse:
         host = self._hosts.of_key(request.group_id)
@@ -168,11 +181,10 @@ class GroupCoordinator:
 
     async def leave(self, group_id: str, members: list[MemberIdentity]) -> LeaveGroupResponse:
         host = self._hosts.of_key(group_id)
-        response: LeaveGroupResponse = await host.ask(
+        return await host.ask(
             lambda ticket, turn: host.shard.classic.leave(group_id, members, ticket, turn),
             depends=False,
         )
-        return response
 
     # Offsets
 
@@ -181,13 +193,12 @@ class GroupCoordinator:
     ) -> OffsetCommitResponse:
         host = self._hosts.of_key(request.group_id)
 
-        def event(ticket: Ticket, turn: GroupTurn) -> None:
+        def event(ticket: "Ticket[OffsetCommitResponse]", turn: GroupTurn) -> None:
             decision = host.shard.offsets.decide_commit(request, version, caller, turn)
             # Whether a commit is valid does not depend on other commits.
             _write(decision, ticket, turn, may_gather=True)
 
-        response: OffsetCommitResponse = await host.ask(event, depends=False)
-        return response
+        return await host.ask(event, depends=False)
 
     async def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest, writer: Writer
@@ -195,12 +206,11 @@ class GroupCoordinator:
         """The offsets stay pending until `end_transaction`."""
         host = self._hosts.of_key(request.group_id)
 
-        def event(ticket: Ticket, turn: GroupTurn) -> None:
+        def event(ticket: "Ticket[TxnOffsetCommitResponse]", turn: GroupTurn) -> None:
             decision = host.shard.offsets.decide_transactional_commit(request, turn.now_ms)
             _write(decision, ticket, turn, writer=writer)
 
-        response: TxnOffsetCommitResponse = await host.ask(event, depends=False)
-        return response
+        return await host.ask(event, depends=False)
 
     def end_transaction(self, index: int, marker: Marker) -> asyncio.Future[None]:
         """Writes the marker into a partition of __consumer_offsets: the offsets that the producer
@@ -209,7 +219,7 @@ class GroupCoordinator:
         """
         host = self._hosts.of_partition(index)
 
-        def event(ticket: Ticket, turn: GroupTurn) -> None:
+        def event(ticket: "Ticket[None]", turn: GroupTurn) -> None:
             turn.append(Append(records=(), marker=marker, replies=[Reply(ticket, None)]))
 
         return host.ask(event)
@@ -222,11 +232,11 @@ class GroupCoordinator:
         """
         host = self._hosts.of_key(request.group_id)
 
-        def event(ticket: Ticket, turn: GroupTurn) -> None:
+        def event(ticket: "Ticket[OffsetReading]", turn: GroupTurn) -> None:
             answer = host.shard.offsets.fetch(request, requires_stable=requires_stable)
             turn.append(Append(records=(), replies=[Reply(ticket, answer)]))
 
-        reading: OffsetReading = await host.ask(event)
+        reading = await host.ask(event)
         if not reading.is_complete:
             # The state as of this turn, however long encoding it takes.
             await slices_of(reading.add, reading.parts())
@@ -235,11 +245,10 @@ class GroupCoordinator:
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
         host = self._hosts.of_key(request.group_id)
 
-        def event(ticket: Ticket, turn: GroupTurn) -> None:
+        def event(ticket: "Ticket[OffsetDeleteResponse]", turn: GroupTurn) -> None:
             _write(host.shard.offsets.decide_delete(request), ticket, turn)
 
-        response: OffsetDeleteResponse = await host.ask(event)
-        return response
+        return await host.ask(event)
 
     # Administration
 
@@ -298,7 +307,7 @@ class GroupCoordinator:
 
 def _write(
     decision: Decision[CoordinatorRecord, ResponseT],
-    ticket: Ticket,
+    ticket: Ticket[ResponseT],
     turn: GroupTurn,
     *,
     may_gather: bool = False,
@@ -316,7 +325,12 @@ def _write(
     )
 
 
-def _delete_groups(host: GroupHost, group_ids: list[str], ticket: Ticket, turn: GroupTurn) -> None:
+def _delete_groups(
+    host: GroupHost,
+    group_ids: list[str],
+    ticket: Ticket[list[DeletableGroupResult]],
+    turn: GroupTurn,
+) -> None:
     _write(host.shard.decide_delete_groups(group_ids), ticket, turn)
 
 

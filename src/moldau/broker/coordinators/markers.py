@@ -21,7 +21,7 @@ from moldau.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from moldau.types import NO_LEADER, TopicPartition
+from moldau.types import NO_LEADER, BrokerId, TopicPartition
 
 if TYPE_CHECKING:
     from moldau.broker.cluster.metadata_feed import MetadataFeed
@@ -46,7 +46,7 @@ _WRITTEN = frozenset(
 )
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 """Another coordinator owns this producer by now."""
-_PASSING = frozenset(
+_RETRIED_QUIETLY = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -114,7 +114,7 @@ class TransactionMarkers:
         self._clock = clock
         self._tasks = Tasks()
         self._endings: dict[str, _Ending] = {}
-        self._destinations: dict[int, _Destination] = {}
+        self._destinations: dict[BrokerId, _Destination] = {}
 
     def __len__(self) -> int:
         """The number of transactions that wait for their markers."""
@@ -156,7 +156,7 @@ class TransactionMarkers:
         if not self._is_alive(ending):
             return
         leaderless: list[TopicPartition] = []
-        by_leader: dict[int, list[TopicPartition]] = {}
+        by_leader: dict[BrokerId, list[TopicPartition]] = {}
         for topic_partition in partitions:
             leader = self._leader_of(topic_partition)
             if leader is None:
@@ -174,7 +174,7 @@ class TransactionMarkers:
             self._retry(ending, leaderless)
         self._finish_if_complete(ending)
 
-    def _leader_of(self, topic_partition: TopicPartition) -> int | None:
+    def _leader_of(self, topic_partition: TopicPartition) -> BrokerId | None:
         topic = self._feed.image.topic(topic_partition.topic)
         partition = None if topic is None else topic.partitions.get(topic_partition.partition)
         return None if partition is None else partition.leader
@@ -199,13 +199,13 @@ class TransactionMarkers:
 
     # From a broker's parts to a request
 
-    def _start_request(self, broker_id: int, destination: _Destination) -> None:
+    def _start_request(self, broker_id: BrokerId, destination: _Destination) -> None:
         """The task begins after all callers of this moment have added their parts."""
         if destination.in_flight < REQUESTS_IN_FLIGHT_MAX:
             destination.in_flight += 1
             _ = self._tasks.start(self._work(broker_id, destination), f"markers-{broker_id}")
 
-    async def _work(self, broker_id: int, destination: _Destination) -> None:
+    async def _work(self, broker_id: BrokerId, destination: _Destination) -> None:
         try:
             while parts := self._take(destination):
                 await self._request(broker_id, parts)
@@ -222,7 +222,7 @@ class TransactionMarkers:
                 room -= len(part.partitions)
         return parts
 
-    async def _request(self, broker_id: int, parts: list[_Part]) -> None:
+    async def _request(self, broker_id: BrokerId, parts: list[_Part]) -> None:
         request = WriteTxnMarkersRequest(markers=[_written(part) for part in parts])
         refusal = ErrorCode.BROKER_NOT_AVAILABLE
         try:
@@ -245,12 +245,15 @@ class TransactionMarkers:
                 ending.missing.discard(topic_partition)
             elif code in _FENCED:
                 _log.info(
-                    "giving up the markers of %r: %s answered %s", name, topic_partition, code.name
+                    "giving up on the markers of %r: %s answered %s",
+                    name,
+                    topic_partition,
+                    code.name,
                 )
                 self._finish(ending, code)
                 return
             else:
-                level = logging.DEBUG if code in _PASSING else logging.WARNING
+                level = logging.DEBUG if code in _RETRIED_QUIETLY else logging.WARNING
                 _log.log(level, "%s has no marker for %r yet: %s", topic_partition, name, code.name)
                 again.append(topic_partition)
         if again:

@@ -17,8 +17,11 @@ from moldau.broker.coordinators.batches import EncodedAppend, PackedBatch, PackL
 from moldau.broker.coordinators.timers import KeyedTimers
 from moldau.broker.coordinators.verification import VerifiedWriter
 from moldau.core.coordinator.effects import (
+    AnswerT,
     AnyAppend,
     AnyEffect,
+    AnyReply,
+    AnyTicket,
     AnyTurn,
     Append,
     Marker,
@@ -71,7 +74,6 @@ _FENCED = frozenset(
 """Outcomes that are not errors of this broker: the client was late, or leadership has moved."""
 
 ShardT = TypeVar("ShardT", bound=AnyShard)
-AnswerT = TypeVar("AnswerT")
 
 
 class HostState(Enum):
@@ -126,7 +128,7 @@ class ShardHost(Generic[ShardT]):
         self._services = services
         self._timers = KeyedTimers(services.clock, self._timer_fired)
         self._tickets = 0
-        self._asked: dict[Ticket, asyncio.Future[Any]] = {}
+        self._asked: dict[AnyTicket, asyncio.Future[Any]] = {}
         self._gathered: list[EncodedAppend] = []
         self._written: set[_Written] = set()
         self._decided: deque[tuple[_Written, ErrorCode | None]] = deque()
@@ -260,14 +262,14 @@ class ShardHost(Generic[ShardT]):
                 self._depth = 0
 
     def ask(
-        self, event: Callable[[Ticket, AnyTurn], None], *, depends: bool = True
-    ) -> asyncio.Future[Any]:
+        self, event: Callable[[Ticket[AnswerT], AnyTurn], None], *, depends: bool = True
+    ) -> asyncio.Future[AnswerT]:
         """The turn runs at once; the future completes when the shard answers, or fails with
         KafkaError if it refuses.
         """
         self._tickets += 1
-        ticket = Ticket(self._tickets)
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        ticket: Ticket[AnswerT] = Ticket(self._tickets)
+        answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
         self._asked[ticket] = answer
         answer.add_done_callback(lambda _: self._asked.pop(ticket, None))
         try:
@@ -307,7 +309,7 @@ class ShardHost(Generic[ShardT]):
             case _:
                 assert_never(effect)
 
-    def _answer(self, reply: Reply) -> None:
+    def _answer(self, reply: AnyReply) -> None:
         waiting = self._asked.pop(reply.ticket, None)
         if waiting is None or waiting.done():
             return

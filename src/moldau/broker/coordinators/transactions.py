@@ -20,12 +20,13 @@ from moldau.core.transactions.transaction import NO_TIMEOUT_MS, ProducerIdAndEpo
 from moldau.core.transactions.transaction_records import decode_transaction_record
 from moldau.core.transactions.transaction_shard import TransactionShard
 from moldau.net.tasks import Tasks
+from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from moldau.protocol.records.compression import Compression
-from moldau.protocol.versions import BUMPS_EPOCH_FROM, END_TXN_BUMPS_EPOCH
+from moldau.protocol.versions import BUMPS_EPOCH_FROM, END_TXN_BUMPS_EPOCH, code_for_version
 from moldau.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 
 if TYPE_CHECKING:
@@ -42,10 +43,6 @@ _log = logging.getLogger(__name__)
 TransactionHost = ShardHost[TransactionShard]
 
 FEATURE = "transaction.version"
-_FENCED_CODE_FROM = 4
-"""The version of InitProducerId whose clients know PRODUCER_FENCED."""
-_END_FENCED_CODE_FROM = 2
-"""The version of EndTxn whose clients continue with the epoch of the response."""
 
 
 class TransactionCoordinator:
@@ -144,7 +141,7 @@ class TransactionCoordinator:
         try:
             producer = await self._init(request)
         except KafkaError as error:
-            code = _for_version(error.code, version, _FENCED_CODE_FROM)
+            code = code_for_version(error.code, ApiKey.INIT_PRODUCER_ID, version)
             return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
         return InitProducerIdResponse(
             producer_id=producer.producer_id, producer_epoch=producer.producer_epoch
@@ -224,7 +221,7 @@ class TransactionCoordinator:
                 lambda ticket, turn: host.shard.end(end, fresh_id, ticket, turn), depends=False
             )
         except KafkaError as error:
-            code = _for_version(error.code, version, _END_FENCED_CODE_FROM)
+            code = code_for_version(error.code, ApiKey.END_TXN, version)
             return EndTxnResponse(error_code=code)
         return EndTxnResponse(
             producer_id=producer.producer_id, producer_epoch=producer.producer_epoch
@@ -285,7 +282,7 @@ class TransactionCoordinator:
             if code is not ErrorCode.NONE:
                 # A later coordinator has taken over. It completes the open transactions.
                 name = short(what.transactional_id)
-                _log.warning("%s is not completed here: %s", name, code.name)
+                _log.warning("%s is completed by its new coordinator: %s", name, code.name)
             elif host.state is HostState.ACTIVE:
                 host.run(
                     lambda turn: host.shard.markers_written(what.transactional_id, turn),
@@ -321,7 +318,9 @@ class TransactionCoordinator:
         finally:
             # One client may leave thousands of transactions open: not a line for each.
             if aborted:
-                _log.info("transactions took too long and are aborted: %s", few_of(aborted))
+                _log.info(
+                    "transactions exceeded their timeout and are aborted: %s", few_of(aborted)
+                )
             if refused:
                 names, reason = list(refused), next(iter(refused.values()))
                 _log.warning("transactions are not aborted yet: %s: %s", few_of(names), reason)
@@ -370,12 +369,8 @@ def _check_init(request: InitProducerIdRequest, settings: TransactionSettings) -
 def _expected(request: InitProducerIdRequest) -> ProducerIdAndEpoch | None:
     has_id = request.producer_id != NO_PRODUCER_ID
     if has_id != (request.producer_epoch != NO_PRODUCER_EPOCH):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer id without an epoch, or reversed")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "a producer id without an epoch, or an epoch without a producer id",
+        )
     return ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if has_id else None
-
-
-def _for_version(code: ErrorCode, version: int, known_from: int) -> ErrorCode:
-    """Older clients do not know PRODUCER_FENCED, and treat INVALID_PRODUCER_EPOCH the same way."""
-    if code is ErrorCode.PRODUCER_FENCED and version < known_from:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    return code

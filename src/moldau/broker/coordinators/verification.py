@@ -22,7 +22,7 @@ from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from moldau.storage.producers.verification import Verification
-from moldau.types import NO_LEADER, TopicPartition
+from moldau.types import NO_LEADER, BrokerId, TopicPartition
 
 if TYPE_CHECKING:
     from moldau.broker.cluster.metadata_feed import MetadataFeed
@@ -75,7 +75,7 @@ class TransactionVerification:
         self._settings = settings
         self._clock = clock
         self._tasks = tasks
-        self._waiting: dict[int, list[_Question]] = {}
+        self._waiting: dict[BrokerId, list[_Question]] = {}
         """Questions that wait, by the broker that is busy with a request."""
 
     async def begin(
@@ -142,7 +142,7 @@ class TransactionVerification:
             )
         return await answer
 
-    def _coordinator_of(self, transactional_id: str) -> int | None:
+    def _coordinator_of(self, transactional_id: str) -> BrokerId | None:
         """The coordinator's broker, if it is alive."""
         image = self._feed.image
         topic = image.topic(TRANSACTION_STATE)
@@ -154,7 +154,7 @@ class TransactionVerification:
         broker = image.brokers.get(partition.leader)
         return None if broker is None or broker.is_fenced else partition.leader
 
-    async def _send_questions(self, broker_id: int) -> None:
+    async def _send_questions(self, broker_id: BrokerId) -> None:
         sent: list[_Question] = []
         try:
             while self._waiting[broker_id]:
@@ -164,7 +164,7 @@ class TransactionVerification:
             for question in sent + self._waiting.pop(broker_id):
                 question.answer_all(ErrorCode.NETWORK_EXCEPTION)
 
-    async def _send_request(self, broker_id: int, questions: list[_Question]) -> None:
+    async def _send_request(self, broker_id: BrokerId, questions: list[_Question]) -> None:
         try:
             response = await self._peers.send(broker_id, _request(questions))
         except KafkaError:

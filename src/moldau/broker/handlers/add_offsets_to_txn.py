@@ -4,14 +4,13 @@ is, its partition of __consumer_offsets does. Clients of transaction version 2 d
 
 from moldau.broker.server.context import RequestContext
 from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
-from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
 )
+from moldau.protocol.versions import code_for_version
 from moldau.types import TopicPartition
-
-_FENCED_CODE_FROM = 2
 
 
 async def handle_add_offsets_to_txn(
@@ -25,6 +24,6 @@ async def handle_add_offsets_to_txn(
         [TopicPartition(CONSUMER_OFFSETS, index)],
         transaction_version=0,
     )
-    if code is ErrorCode.PRODUCER_FENCED and ctx.version < _FENCED_CODE_FROM:
-        code = ErrorCode.INVALID_PRODUCER_EPOCH
-    return AddOffsetsToTxnResponse(error_code=code)
+    return AddOffsetsToTxnResponse(
+        error_code=code_for_version(code, ApiKey.ADD_OFFSETS_TO_TXN, ctx.version)
+    )

@@ -9,6 +9,7 @@ import asyncio
 from moldau.broker.server.context import RequestContext
 from moldau.core.controller.topics.topic_names import INTERNAL_TOPICS
 from moldau.net.slices import slices_of
+from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -18,10 +19,8 @@ from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from moldau.protocol.versions import ADD_PARTITIONS_BY_BROKERS, BUMPS_EPOCH_FROM
+from moldau.protocol.versions import ADD_PARTITIONS_BY_BROKERS, BUMPS_EPOCH_FROM, code_for_version
 from moldau.types import TopicPartition
-
-_FENCED_CODE_FROM = 2
 
 Codes = dict[TopicPartition, ErrorCode]
 
@@ -66,9 +65,7 @@ async def _codes(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction
         refused,
         transaction_version=(BUMPS_EPOCH_FROM if ctx.version >= ADD_PARTITIONS_BY_BROKERS else 0),
     )
-    if code is ErrorCode.PRODUCER_FENCED and ctx.version < _FENCED_CODE_FROM:
-        code = ErrorCode.INVALID_PRODUCER_EPOCH
-    return dict.fromkeys(refused, code)
+    return dict.fromkeys(refused, code_for_version(code, ApiKey.ADD_PARTITIONS_TO_TXN, ctx.version))
 
 
 def _named(transaction: AddPartitionsToTxnTransaction) -> list[TopicPartition]:

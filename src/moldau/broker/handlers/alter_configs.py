@@ -1,6 +1,6 @@
 """AlterConfigs: the settings in the request replace all settings of a resource."""
 
-from moldau.broker.cluster.config_requests import Outcome, ResourceChange, local_outcomes
+from moldau.broker.cluster.config_requests import ChangeResult, ResourceChange, local_results
 from moldau.broker.server.context import RequestContext
 from moldau.config.alter import Change
 from moldau.protocol.error_codes import ErrorCode
@@ -16,31 +16,31 @@ async def handle_alter_configs(
     ctx: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
     changes = await ctx.work(_changes, request)
-    outcomes = await local_outcomes(ctx.broker, changes, validate_only=request.validate_only)
-    left = [r for r, known in zip(request.resources, outcomes, strict=True) if known is None]
+    results = await local_results(ctx.broker, changes, validate_only=request.validate_only)
+    left = [r for r, known in zip(request.resources, results, strict=True) if known is None]
     decided: list[AlterConfigsResourceResponse] = []
     if left:
         rest = AlterConfigsRequest(resources=left, validate_only=request.validate_only)
         answer = await ctx.broker.controller.send(rest, ctx.version)
         assert isinstance(answer, AlterConfigsResponse)
         decided = answer.responses
-    return await ctx.work(_response, request, outcomes, decided)
+    return await ctx.work(_response, request, results, decided)
 
 
 def _response(
     request: AlterConfigsRequest,
-    outcomes: list[Outcome | None],
+    results: list[ChangeResult | None],
     decided: list[AlterConfigsResourceResponse],
 ) -> AlterConfigsResponse:
-    """`decided`: the controller's results for the resources without an outcome."""
+    """`decided`: the controller's results for the resources without a result."""
     by_resource = {
-        (each.resource_type, each.resource_name): Outcome(each.error_code, each.error_message)
+        (each.resource_type, each.resource_name): ChangeResult(each.error_code, each.error_message)
         for each in decided
     }
     responses = []
-    for resource, known in zip(request.resources, outcomes, strict=True):
+    for resource, known in zip(request.resources, results, strict=True):
         key = (resource.resource_type, resource.resource_name)
-        code, message = known or by_resource.get(key, Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
+        code, message = known or by_resource.get(key, ChangeResult(ErrorCode.UNKNOWN_SERVER_ERROR))
         responses.append(
             AlterConfigsResourceResponse(
                 error_code=code,

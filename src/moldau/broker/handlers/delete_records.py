@@ -75,7 +75,10 @@ async def _delete(
 def _target(ctx: RequestContext, topic: str, requested: DeleteRecordsPartition) -> tuple[Log, int]:
     log = ctx.broker.replicas.lookup(topic, requested.partition_index).log
     if topic in INTERNAL_TOPICS:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is not for clients")
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"clients cannot delete records of {topic}",
+        )
     if log.config.compacts and not log.config.deletes:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{topic} is compacted, not deleted")
     offset = log.high_watermark if requested.offset == TO_HIGH_WATERMARK else requested.offset

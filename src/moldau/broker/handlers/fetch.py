@@ -82,7 +82,7 @@ def _begin(
         )
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
-    fetch = Fetch(ctx, request, named, replica_id)
+    fetch = Fetch(ctx, request, named, BrokerId(replica_id))
     wait_ms = min(request.max_wait_ms, WAIT_MS_MAX)
     attempt = fetch.attempt(is_last=wait_ms <= 0)
     try:
@@ -109,7 +109,7 @@ class Fetch:
         ctx: RequestContext,
         request: FetchRequest,
         named: FullFetch | IncrementalFetch,
-        replica_id: int,
+        replica_id: BrokerId,
     ) -> None:
         self.ctx = ctx
         self._request = request
@@ -478,7 +478,7 @@ class Fetch:
         return response
 
 
-def _refusal(ctx: RequestContext, request: FetchRequest, replica_id: int) -> KafkaError | None:
+def _refusal(ctx: RequestContext, request: FetchRequest, replica_id: BrokerId) -> KafkaError | None:
     """An error of the whole request is reported for each partition: older versions have no other
     field for it.
     """

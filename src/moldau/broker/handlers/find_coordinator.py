@@ -17,7 +17,7 @@ from moldau.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from moldau.protocol.versions import FIND_COORDINATOR_BATCHES
-from moldau.types import NO_NODE
+from moldau.types import NO_NODE, BrokerId
 
 _SHARE_FROM = 6
 
@@ -37,7 +37,7 @@ _TOPICS: dict[int, str] = {
 class _Coordinator(NamedTuple):
     code: ErrorCode = ErrorCode.NONE
     message: str | None = None
-    node_id: int = NO_NODE
+    node_id: BrokerId = NO_NODE
     host: str = ""
     port: int = -1
 

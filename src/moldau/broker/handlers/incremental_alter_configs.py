@@ -2,7 +2,7 @@
 from.
 """
 
-from moldau.broker.cluster.config_requests import Outcome, ResourceChange, local_outcomes
+from moldau.broker.cluster.config_requests import ChangeResult, ResourceChange, local_results
 from moldau.broker.server.context import RequestContext
 from moldau.config.alter import Change
 from moldau.protocol.error_codes import ErrorCode
@@ -18,31 +18,31 @@ async def handle_incremental_alter_configs(
     ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     changes = await ctx.work(_changes, request)
-    outcomes = await local_outcomes(ctx.broker, changes, validate_only=request.validate_only)
-    left = [r for r, known in zip(request.resources, outcomes, strict=True) if known is None]
+    results = await local_results(ctx.broker, changes, validate_only=request.validate_only)
+    left = [r for r, known in zip(request.resources, results, strict=True) if known is None]
     decided: list[AlterConfigsResourceResponse] = []
     if left:
         rest = IncrementalAlterConfigsRequest(resources=left, validate_only=request.validate_only)
         answer = await ctx.broker.controller.send(rest, ctx.version)
         assert isinstance(answer, IncrementalAlterConfigsResponse)
         decided = answer.responses
-    return await ctx.work(_response, request, outcomes, decided)
+    return await ctx.work(_response, request, results, decided)
 
 
 def _response(
     request: IncrementalAlterConfigsRequest,
-    outcomes: list[Outcome | None],
+    results: list[ChangeResult | None],
     decided: list[AlterConfigsResourceResponse],
 ) -> IncrementalAlterConfigsResponse:
-    """`decided`: the controller's results for the resources without an outcome."""
+    """`decided`: the controller's results for the resources without a result."""
     by_resource = {
-        (each.resource_type, each.resource_name): Outcome(each.error_code, each.error_message)
+        (each.resource_type, each.resource_name): ChangeResult(each.error_code, each.error_message)
         for each in decided
     }
     responses = []
-    for resource, known in zip(request.resources, outcomes, strict=True):
+    for resource, known in zip(request.resources, results, strict=True):
         key = (resource.resource_type, resource.resource_name)
-        code, message = known or by_resource.get(key, Outcome(ErrorCode.UNKNOWN_SERVER_ERROR))
+        code, message = known or by_resource.get(key, ChangeResult(ErrorCode.UNKNOWN_SERVER_ERROR))
         responses.append(
             AlterConfigsResourceResponse(
                 error_code=code,

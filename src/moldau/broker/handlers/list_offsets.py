@@ -120,10 +120,10 @@ class _Answering:
                 found = batch.find()
             if found is not None or search.timestamp_ms == ListOffsetsTimestamp.MAX_TIMESTAMP:
                 return found
-            batch = await self._batch_of_time(search, batch.last_offset + 1)
+            batch = await self._batch_of_time(search, Offset(batch.last_offset + 1))
         return None
 
-    async def _batch_of_time(self, search: _Search, start_offset: int) -> BatchOfTime | None:
+    async def _batch_of_time(self, search: _Search, start_offset: Offset) -> BatchOfTime | None:
         cold_reads = self._ctx.broker.replicas.cold_reads
         reads, log = cold_reads.reads(), search.log
         for _ in range(ATTEMPTS_MAX + READS_PER_SEGMENT * len(log.segments)):

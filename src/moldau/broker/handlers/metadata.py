@@ -228,9 +228,10 @@ class _Cluster:
 
     def _partition(self, index: int, partition: PartitionImage) -> MetadataResponsePartition:
         view = self.view
-        replicas, in_sync = list(partition.replicas), list(partition.isr)
+        replicas: list[int] = [*partition.replicas]
+        in_sync: list[int] = [*partition.isr]
         if self._filters_replicas:
-            replicas, in_sync = view.reachable(replicas), view.reachable(in_sync)
+            replicas, in_sync = view.reachable(partition.replicas), view.reachable(partition.isr)
         leader = view.leader(partition)
         code = ErrorCode.NONE
         if leader == NO_LEADER:

@@ -95,7 +95,7 @@ class _Heavy(NamedTuple):
 
 class _Appended(NamedTuple):
     partition: Partition
-    last_offset: int
+    last_offset: Offset
     answer: PartitionProduceResponse
 
 
@@ -240,7 +240,7 @@ class _Appends:
         if not ACKS_ALL <= self.request.acks <= 1:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self.request.acks}")
         if name in INTERNAL_TOPICS:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not for clients")
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"clients cannot write to {name}")
 
     def _append(
         self, name: str, sent: PartitionProduceData, answer: PartitionProduceResponse
@@ -353,15 +353,16 @@ class _Appends:
         verification: Verification | None = None,
     ) -> None:
         acks, log = self.request.acks, partition.log
-        appended_before = log.appended_bytes
+        appended_before, is_first = log.appended_bytes, not log.awaits_flush
         result = partition.append(
             records if verification is None else VerifiedBatch(records, verification),
             required_acks=acks,
             output_bytes_max=LIGHT_OUTPUT_BYTES_MAX,
         )
         if log.awaits_flush:
-            backlog = self.ctx.broker.replicas.flush_rounds.backlog
-            backlog.add(self.ctx.peer, log.appended_bytes - appended_before)
+            count = log.appended_bytes - appended_before
+            rounds = self.ctx.broker.replicas.flush_rounds
+            rounds.appended(self.ctx.peer, log, count, is_first=is_first)
         answer.base_offset = result.first_offset
         answer.log_append_time_ms = result.append_time_ms
         answer.log_start_offset = result.log_start_offset

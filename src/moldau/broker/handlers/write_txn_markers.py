@@ -173,4 +173,6 @@ def _for_groups(marker: WritableTxnMarker) -> Marker:
 
 def _check(marker: WritableTxnMarker) -> None:
     if marker.producer_id < 0 or marker.producer_epoch < 0 or marker.transaction_version < 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this ends no transaction: {marker}")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"the marker does not end a transaction: {marker}"
+        )

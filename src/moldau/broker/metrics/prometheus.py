@@ -45,7 +45,9 @@ class NodeCollector:
 
     def _requests(self) -> Iterator[Metric]:
         latencies = HistogramMetricFamily(
-            "moldau_request_seconds", "From a request's frame to its response.", labels=["api"]
+            "moldau_request_seconds",
+            "Time from a request's arrival to its response.",
+            labels=["api"],
         )
         for api_key, api in sorted(self._services.metrics.by_api.items()):
             buckets: list[tuple[str, float]] = []
@@ -58,46 +60,58 @@ class NodeCollector:
 
     def _network(self) -> Iterator[Metric]:
         metrics = self._services.metrics
-        yield _counter("moldau_received_bytes", "From all clients.", metrics.bytes_in)
-        yield _counter("moldau_sent_bytes", "To all clients.", metrics.bytes_out)
-        yield _counter("moldau_connections_made", "Since the start.", metrics.connections_made)
+        yield _counter("moldau_received_bytes", "Bytes received from clients.", metrics.bytes_in)
+        yield _counter("moldau_sent_bytes", "Bytes sent to clients.", metrics.bytes_out)
         yield _counter(
-            "moldau_connections_refused", "Because of a limit.", metrics.connections_refused
+            "moldau_connections_made",
+            "Connections accepted since the start.",
+            metrics.connections_made,
+        )
+        yield _counter(
+            "moldau_connections_refused",
+            "Connections refused because of a limit.",
+            metrics.connections_refused,
         )
         yield from self._held_back()
         yield from self._memory()
-        open_now = GaugeMetricFamily("moldau_connections", "Open now.", labels=["listener"])
+        open_now = GaugeMetricFamily("moldau_connections", "Open connections.", labels=["listener"])
         for listener in self._listeners:
             open_now.add_metric([listener.name], listener.connection_count)
         yield open_now
         yield GaugeMetricFamily(
             "moldau_compactions",
-            "Logs that are compacted now.",
+            "Logs that are being compacted.",
             value=self._services.replicas.cleaning.running_count,
         )
         cold_reads = self._services.replicas.cold_reads
         yield _counter(
-            "moldau_cold_reads", "Reads that had to go to the disk, in threads.", cold_reads.count
+            "moldau_cold_reads",
+            "Reads that the page cache could not serve, done in threads.",
+            cold_reads.count,
         )
-        yield _counter("moldau_cold_read_bytes", "Of these reads.", cold_reads.bytes)
+        yield _counter(
+            "moldau_cold_read_bytes",
+            "Bytes of the reads that the page cache could not serve.",
+            cold_reads.bytes,
+        )
         yield GaugeMetricFamily(
             "moldau_event_loop_lag_seconds",
-            "How late the event loop ran its latest timer.",
+            "Delay with which the event loop ran its latest timer.",
             value=metrics.loop_lag_ms / 1000,
         )
         yield GaugeMetricFamily(
             "moldau_event_loop_lag_max_seconds",
-            "The worst since the start.",
+            "The largest lag of the event loop since the start.",
             value=metrics.loop_lag_max_ms / 1000,
         )
         yield GaugeMetricFamily(
             "moldau_event_loop_held_max_seconds",
-            "The longest time of the last minute for which a single task blocked the event loop.",
+            "The longest time in the last minute for which one task blocked the event loop.",
             value=metrics.loop.recent_ms() / 1000,
         )
         by_api = GaugeMetricFamily(
             "moldau_request_held_max_seconds",
-            "The longest time of the last minute for which a request kept the event loop busy.",
+            "The longest time in the last minute for which one request blocked the event loop.",
             labels=["api"],
         )
         for name, longest_ms in metrics.loop.recent_ms_by_api().items():
@@ -108,7 +122,7 @@ class NodeCollector:
         metrics = self._services.metrics
         held_back = CounterMetricFamily(
             "moldau_clients_held_back",
-            "How often a client was held back because it took what others need.",
+            "How often clients were held back because they took more than their share.",
             labels=["of"],
         )
         for kind in HELD_BACK:
@@ -116,7 +130,7 @@ class NodeCollector:
         yield held_back
         named = CounterMetricFamily(
             "moldau_client_held_back",
-            "Likewise, of the few clients that were held back most often, or last.",
+            "How often a client was held back: the ten that were most often, or most recently.",
             labels=["host", "client_id", "of"],
         )
         for client, count in list(metrics.held_back.by_client.items()):
@@ -127,7 +141,7 @@ class NodeCollector:
         budget = self._services.budget
         held = GaugeMetricFamily(
             "moldau_inflight_bytes",
-            "Of requests and responses in memory; moldau.inflight.bytes.max bounds them.",
+            "Bytes of requests and responses in memory, bounded by moldau.inflight.bytes.max.",
             labels=["of"],
         )
         held.add_metric(["unfinished requests"], budget.unfinished)
@@ -139,11 +153,19 @@ class NodeCollector:
     def _logs(self) -> Iterator[Metric | None]:
         labels = ["topic", "partition"]
         sizes = GaugeMetricFamily("moldau_log_bytes", "Size of a log on disk.", labels=labels)
-        starts = GaugeMetricFamily("moldau_log_start_offset", "First offset.", labels=labels)
-        ends = GaugeMetricFamily("moldau_log_end_offset", "Next offset.", labels=labels)
-        marks = GaugeMetricFamily("moldau_high_watermark", "The high watermark.", labels=labels)
+        starts = GaugeMetricFamily(
+            "moldau_log_start_offset", "First offset of a log.", labels=labels
+        )
+        ends = GaugeMetricFamily(
+            "moldau_log_end_offset", "Offset of the next record.", labels=labels
+        )
+        marks = GaugeMetricFamily(
+            "moldau_high_watermark", "End of the committed records.", labels=labels
+        )
         stable = GaugeMetricFamily(
-            "moldau_last_stable_offset", "Up to the first open transaction.", labels=labels
+            "moldau_last_stable_offset",
+            "End of the records before the first open transaction.",
+            labels=labels,
         )
         partitions = self._services.replicas.partitions
         for (topic, index), partition in islice(sorted(partitions.items()), SERIES_MAX):
@@ -157,22 +179,28 @@ class NodeCollector:
             marks.add_metric(names, log.high_watermark)
             stable.add_metric(names, log.last_stable_offset)
         yield from (sizes, starts, ends, marks, stable)
-        yield GaugeMetricFamily("moldau_partitions", "With a replica here.", value=len(partitions))
+        yield GaugeMetricFamily(
+            "moldau_partitions", "Partitions with a replica here.", value=len(partitions)
+        )
 
     def _disks(self) -> Iterator[Metric]:
         replicas = self._services.replicas
         refused = CounterMetricFamily(
-            "moldau_disk_writes_refused", "For lack of room.", labels=["directory"]
+            "moldau_disk_writes_refused",
+            "Writes refused because the disk is full.",
+            labels=["directory"],
         )
         full = GaugeMetricFamily(
-            "moldau_disk_full", "1 while writes are refused.", labels=["directory"]
+            "moldau_disk_full",
+            "1 while the disk is full and writes are refused.",
+            labels=["directory"],
         )
         for logs in replicas.store.logs:
             path = str(logs.directory.path)
             refused.add_metric([path], replicas.reports.refused_writes[path])
             full.add_metric([path], logs.directory.is_refusing)
         failures = CounterMetricFamily(
-            "moldau_background_failures", "Of work on logs, by its name.", labels=["work"]
+            "moldau_background_failures", "Failures of background work on logs.", labels=["work"]
         )
         for work, count in sorted(replicas.reports.failures.items()):
             failures.add_metric([work], count)
@@ -182,15 +210,17 @@ class NodeCollector:
         replicas = self._services.replicas
         yield _counter(
             "moldau_damage_found",
-            "Ranges of offsets found damaged.",
+            "Damaged ranges of offsets found since the start.",
             replicas.reports.damage_found,
         )
         labels = ["topic", "partition"]
         ranges = GaugeMetricFamily(
-            "moldau_damaged_ranges", "Of offsets that cannot be read.", labels=labels
+            "moldau_damaged_ranges", "Ranges of offsets that cannot be read.", labels=labels
         )
         offline = GaugeMetricFamily(
-            "moldau_damaged_offline", "1 if damage takes all of it offline.", labels=labels
+            "moldau_damaged_offline",
+            "1 if damage takes the whole partition offline.",
+            labels=labels,
         )
         for log in list(replicas.store):
             yield None
@@ -208,11 +238,11 @@ class NodeCollector:
             states.add_metric([state], count)
         yield states
         yield GaugeMetricFamily(
-            "moldau_group_members", "Of all groups.", value=groups.member_count()
+            "moldau_group_members", "Members of all groups.", value=groups.member_count()
         )
         lags = GaugeMetricFamily(
             "moldau_group_lag",
-            "Records between a group's committed offset and the end.",
+            "Records between a group's committed offset and the high watermark.",
             labels=["group", "topic", "partition"],
         )
         for group, topic, index, committed in groups.committed_offsets(SERIES_MAX):
@@ -235,7 +265,7 @@ class NodeCollector:
         timeout_max_ms = self._services.config.transaction_max_timeout_ms
         yield GaugeMetricFamily(
             "moldau_partitions_with_late_transactions",
-            "Open for longer than allowed: check with `moldau transactions find-hanging`.",
+            "Partitions with an overdue transaction: see `moldau transactions find-hanging`.",
             value=sum(
                 partition.has_log
                 and partition.log.producers.has_late_transaction(

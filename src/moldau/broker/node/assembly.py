@@ -74,7 +74,7 @@ class NodeParts:
             clock=clock,
             settings=self.settings,
             unavailable=directories.unavailable,
-            backlog=node.backlog,
+            flush_backlog=node.flush_backlog,
         )
         node.turns.after_each = self._let_threads_run
         self.channel = LocalControllerChannel(

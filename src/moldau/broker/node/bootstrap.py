@@ -47,5 +47,5 @@ def read_bootstrap_records(directory: LogDirectory) -> list[Message]:
     except (DamagedSnapshotError, KafkaError) as error:
         raise BootstrapError(f"{path} cannot be used: {error}") from error
     if level_after(records, None) is None:
-        raise BootstrapError(f"{path} does not say which {METADATA_VERSION} to begin with")
+        raise BootstrapError(f"{path} does not set {METADATA_VERSION}")
     return records

@@ -74,7 +74,7 @@ class Node:
             lambda: self.current_config.socket_request_max_bytes,
         )
         self.turns = Turns()
-        self.backlog = FlushBacklog(self.clock)
+        self.flush_backlog = FlushBacklog(self.clock)
         self.listeners = self._new_listeners()
         self._metrics_server: MetricsServer | None = None
 
@@ -108,7 +108,7 @@ class Node:
             ),
             budget=self.budget,
             turns=self.turns,
-            backlog=self.backlog,
+            flush_backlog=self.flush_backlog,
             config=lambda: self.current_config,
         )
         return Listeners(services, self.options)
@@ -148,7 +148,7 @@ class Node:
     def fail(self, reason: str) -> None:
         """Declares that this node cannot continue."""
         if self.failure is None:
-            _log.error("the node stops: %s", reason)
+            _log.error("stopping the node: %s", reason)
             self.failure = reason
             self._failed.set()
 

@@ -81,7 +81,7 @@ def check_listener(listener: Listener, options: NodeOptions) -> None:
     if listener.security_protocol is not SecurityProtocol.PLAINTEXT:
         raise MoldauError(
             f"listener {listener.name} needs {listener.security_protocol.name}; "
-            "only PLAINTEXT is supported yet"
+            "so far only PLAINTEXT is supported"
         )
     allowed = {name.upper() for name in options.insecure_listeners}
     if not is_loopback(listener.host) and listener.name not in allowed:

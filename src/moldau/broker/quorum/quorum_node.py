@@ -85,7 +85,7 @@ class QuorumListener:
     def on_commits_end(self) -> None:
         """No further batch is committed at the moment."""
 
-    def on_leader_change(self, epoch: int, leader_id: int) -> None:
+    def on_leader_change(self, epoch: int, leader_id: BrokerId) -> None:
         """Called after everything before the epoch was delivered; -1 if there is no leader."""
 
 
@@ -158,7 +158,7 @@ class QuorumNode:
         return self._machine.is_leader and self.high_watermark >= 0
 
     @property
-    def leader_id(self) -> int:
+    def leader_id(self) -> BrokerId:
         return self._machine.leader_id
 
     @property
@@ -293,7 +293,7 @@ class QuorumNode:
             raise self._not_leading()
         if len(self._pending) >= _PENDING_BATCHES_MAX:
             raise KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT, "the metadata log's disk does not keep up"
+                ErrorCode.REQUEST_TIMED_OUT, "the disk of the metadata log cannot keep up"
             )
 
     def _write(

@@ -98,7 +98,7 @@ class SnapshotStore:
                 reason = f"{newest.file_name} is damaged: {error}"
             if newest.offset > log_end_offset or (log_start_offset > 0 and len(self.ids) == 1):
                 break
-            _log.error("%s: %s; it is set aside and the log read instead", self.path, reason)
+            _log.error("%s: %s; it is moved aside, and the log is read instead", self.path, reason)
             keep_aside(self._filesystem, self.path / newest.file_name)
             self._filesystem.sync_directory(self.path)
             self.ids.pop()

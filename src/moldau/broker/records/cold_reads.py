@@ -64,7 +64,7 @@ class ColdReads:
             log.adopt(adopt)
 
     async def read(
-        self, log: "Log", offset: int, max_bytes: int, *, isolation: Isolation
+        self, log: "Log", offset: Offset, max_bytes: int, *, isolation: Isolation
     ) -> ReadResult:
         """As `Log.read`, for callers that can wait while other tasks run."""
         reads = self.reads()

@@ -18,11 +18,8 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 from moldau.protocol.versions import FETCH_TOPIC_IDS
-from moldau.types import INT32_MAX, Uuid
+from moldau.types import FINAL_FETCH_EPOCH, FIRST_FETCH_EPOCH, INT32_MAX, NO_FETCH_SESSION, Uuid
 
-NO_SESSION = 0
-INITIAL_EPOCH = 0
-FINAL_EPOCH = -1
 EVICTION_MS = 120_000
 PARTITIONS_MAX = 100_000
 BYTES_MAX = 128 << 20
@@ -96,11 +93,11 @@ class FullFetch:
         return True
 
     def answered(self, _got_records: list[RequestedPartition]) -> int:
-        """The id of the new session, or NO_SESSION. A response of nothing but errors starts
+        """The id of the new session, or NO_FETCH_SESSION. A response of nothing but errors starts
         none.
         """
         if self._wants is None or not self._has_any:
-            return NO_SESSION
+            return NO_FETCH_SESSION
         return self._sessions.create(self._requested, self._size_bytes, self._wants)
 
 
@@ -123,7 +120,7 @@ class IncrementalFetch:
         if session.epoch != self._epoch:
             raise KafkaError(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                "the session has advanced with another request",
+                "another request has advanced the session",
             )
         # Partitions with records move to the end: the next response may be full before them.
         for requested in got_records:
@@ -154,7 +151,7 @@ class FetchSession:
         self.wants = wants
         self.partitions = partitions
         self.last_used_ms = wants.created_ms
-        self.epoch = _next_epoch(INITIAL_EPOCH)
+        self.epoch = _next_epoch(FIRST_FETCH_EPOCH)
 
     def move_to_end(self, requested: RequestedPartition) -> None:
         key = _key(requested.topic, requested.topic_id, requested.request.partition)
@@ -198,10 +195,10 @@ class FetchSessions:
         the client starts over with a full fetch.
         """
         uses_topic_ids = version >= FETCH_TOPIC_IDS
-        if request.session_epoch in {INITIAL_EPOCH, FINAL_EPOCH}:
+        if request.session_epoch in {FIRST_FETCH_EPOCH, FINAL_FETCH_EPOCH}:
             self._drop(request.session_id)
             wants = None
-            if request.session_epoch == INITIAL_EPOCH:
+            if request.session_epoch == FIRST_FETCH_EPOCH:
                 wants = Wants(is_follower, uses_topic_ids, now_ms)
             return FullFetch(self, requested or requested_in(request), wants)
         session = self._sessions.get(request.session_id)
@@ -232,9 +229,11 @@ class FetchSessions:
     def create(
         self, partitions: dict[PartitionKey, RequestedPartition], size_bytes: int, wants: Wants
     ) -> int:
-        """The new session's id; NO_SESSION if there is no room for it."""
-        if not self._has_bytes(size_bytes, wants) or not self._has_room(wants, len(partitions)):
-            return NO_SESSION
+        """The new session's id; NO_FETCH_SESSION if no room can be made for it."""
+        if not self._make_room_for_bytes(size_bytes, wants):
+            return NO_FETCH_SESSION
+        if not self._make_room(wants, len(partitions)):
+            return NO_FETCH_SESSION
         session_id = random.randint(1, INT32_MAX)  # noqa: S311 - not a secret, only distinct
         while session_id in self._sessions:
             session_id = random.randint(1, INT32_MAX)  # noqa: S311
@@ -247,7 +246,7 @@ class FetchSessions:
         if session is not None:
             self.size_bytes -= session.size_bytes
 
-    def _has_bytes(self, size_bytes: int, wants: Wants) -> bool:
+    def _make_room_for_bytes(self, size_bytes: int, wants: Wants) -> bool:
         """Evicts only idle sessions to make room for the bytes."""
         while self.size_bytes + size_bytes > BYTES_MAX:
             stalest = next(iter(self._sessions.values()), None)
@@ -256,7 +255,7 @@ class FetchSessions:
             self._drop(stalest.session_id)
         return True
 
-    def _has_room(self, wants: Wants, size: int) -> bool:
+    def _make_room(self, wants: Wants, size: int) -> bool:
         """A follower may evict a client; any newcomer may evict a session that is idle, or one that
         is smaller and not young.
         """

@@ -5,7 +5,7 @@ listener.
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from moldau.types import NO_LEADER, TopicPartition
+from moldau.types import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, TopicPartition
 
 if TYPE_CHECKING:
     from moldau.broker.server.context import RequestContext
@@ -15,8 +15,8 @@ EndpointT = TypeVar("EndpointT")
 
 
 class LeaderHint(NamedTuple):
-    leader_id: int = NO_LEADER
-    leader_epoch: int = -1
+    leader_id: BrokerId = NO_LEADER
+    leader_epoch: LeaderEpoch = NO_EPOCH
     host: str | None = None
     """None if the leader has no such listener, or there is no leader."""
     port: int = -1

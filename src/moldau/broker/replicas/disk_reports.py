@@ -60,16 +60,16 @@ class DiskReports:
         lost = f"offsets {damage.first_offset} to {damage.next_offset - 1}"
         if damage.is_offline:
             _log.error(
-                "%s is damaged and refuses all requests: %s of it cannot be read (%s: %s). Bring "
-                "the file back from a copy and restart, or start once with %s=true to continue "
-                "without what is lost",
+                "%s is damaged and refuses all requests: %s of it cannot be read (%s: %s). Restore "
+                "the file from a copy and restart, or start once with %s=true to continue "
+                "without the lost records",
                 damage.topic_partition, lost, damage.path, damage.reason, ACCEPT_DAMAGE,
             )  # fmt: skip
             return
         _log.error(
             "%s is damaged: %s cannot be read (%s: %s). All other offsets are served. A consumer "
-            "that stops there with CORRUPT_MESSAGE continues after a seek to %d. To mend it, stop "
-            "the node and bring the file back from a copy; or delete the records before %d",
+            "that stops there with CORRUPT_MESSAGE continues after a seek to %d. To repair it, "
+            "stop the node and restore the file from a copy; or delete the records before %d",
             damage.topic_partition, lost, damage.path, damage.reason,
             damage.next_offset, damage.next_offset,
         )  # fmt: skip

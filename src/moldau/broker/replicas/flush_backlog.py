@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from moldau.broker.server.context import Peer
     from moldau.net.clock import Clock
 
-BACKLOG_BYTES_MAX = 4 * 1024 * 1024
+BACKLOG_BYTES_MAX = 2 * 1024 * 1024
+"""Others wait for up to two rounds of this size."""
 SMALL_BYTES = 64 * 1024
 
 

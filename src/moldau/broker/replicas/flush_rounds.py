@@ -1,7 +1,7 @@
 """Makes appends durable, many at a time: one round of fdatasync covers everything that was appended
-before it began. Rounds do not overlap. An append outside of a round starts one at once; those
-during a round wait for the next, which begins moldau.flush.interval.ms after the last began:
-under load fewer rounds cover more appends.
+before it began, unless that is in very many logs: those take turns. Rounds do not overlap. An
+append outside of a round starts one at once; those during a round wait for the next, which begins
+moldau.flush.interval.ms after the last began: under load fewer rounds cover more appends.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from moldau.unexpected import apart
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from moldau.broker.server.context import ConfigHolder
+    from moldau.broker.server.context import ConfigHolder, Peer
     from moldau.net.clock import Clock, Timer
     from moldau.storage.log.state import LogState
 
@@ -61,6 +61,14 @@ class FlushRounds:
         self._timer: Timer | None = None
         """Time until the next round begins."""
         self.backlog.on_full = self._begin_early
+
+    def appended(self, peer: "Peer", log: "LogState", count: int, *, is_first: bool) -> None:
+        """The client has appended `count` bytes to a log that awaits a flush; `is_first`: it did
+        not before.
+        """
+        self.backlog.add(peer, count)
+        if self.flusher.is_crowded:
+            peer.flush_place = self.flusher.queue_behind(peer.flush_place, log, is_first=is_first)
 
     def do_all(self, work: Callable[["Path"], None], paths: "Sequence[Path]") -> Iterable[None]:
         """Syncs outside of a round; the caller waits for them."""
@@ -153,7 +161,7 @@ class FlushRounds:
         self._must_pause = not before or any(ticket.is_refused for ticket in before)
         if self._must_pause:
             interval_ms = max(interval_ms, _REFUSED_PAUSE_MS)
-        elif self.backlog.is_full:
+        elif self.backlog.is_full or self.flusher.has_more:
             interval_ms = 0
         wait_ms = self._began_ms + interval_ms - self._clock.mono_ms()
         if wait_ms > 0:

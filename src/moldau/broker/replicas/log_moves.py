@@ -126,14 +126,14 @@ class LogMoves:
         if offset < source.log_end_offset:
             await self._cold_reads.read(source, offset, _PIECE_BYTES, isolation=Isolation.LOG_END)
 
-    async def _first_offset(self, source: "Log") -> int:
+    async def _first_offset(self, source: "Log") -> Offset:
         """The first offset of the batch that contains the log's start: batches are copied whole."""
         start = source.log_start_offset
         if start == source.log_end_offset:
             return start
         read = self._cold_reads.read
         records = (await read(source, start, 1, isolation=Isolation.LOG_END)).records
-        return min(RecordBatch(records).base_offset, start) if records else start
+        return min(Offset(RecordBatch(records).base_offset), start) if records else start
 
     async def _copy_piece(self, partition: "Partition", future: "Log") -> bool:
         """True if the rest is small enough to finish."""
@@ -275,5 +275,5 @@ def check_movable(store: "LogStore", partition: "Partition") -> None:
         raise partition.failure or KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
     if len(store.online()) < len(store.logs) or store.unavailable:
         raise KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR, "nothing is moved while a log directory is offline"
+            ErrorCode.KAFKA_STORAGE_ERROR, "replicas are not moved while a log directory is offline"
         )

@@ -206,7 +206,7 @@ class LogStore:
                     return logs
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{partition} belongs into directory {uuid_text(directory_id)}, "
+                f"{partition} belongs in directory {uuid_text(directory_id)}, "
                 "which is offline or not of this node",
             )
         if len(online) < len(self.logs) or self.unavailable:

@@ -145,7 +145,7 @@ class Partition:
         self._uncommitted.append((start, appended_bytes))
         held = log.countable_end_offset
         if held > leader.high_watermark:
-            self._run(leader.held(Offset(held)))
+            self._run(leader.log_reached(Offset(held)))
         if leader.has_followers:
             # They read uncommitted data: that is how it gets committed.
             self._notify_more(Isolation.LOG_END, appended_bytes)
@@ -220,7 +220,7 @@ class Partition:
         if leader is not None and log is not None:
             held = log.countable_end_offset
             if held > leader.high_watermark:
-                self._run(leader.held(Offset(held)))
+                self._run(leader.log_reached(Offset(held)))
 
     def follower_fetched(self, broker_id: BrokerId, offset: Offset) -> None:
         """The follower may be answered from `offset` on. Raises if it is not a replica."""

@@ -62,7 +62,7 @@ class Replicas:
         clock: "Clock",
         settings: "ConfigHolder",
         unavailable: Sequence[Path] = (),
-        backlog: FlushBacklog | None = None,
+        flush_backlog: FlushBacklog | None = None,
     ) -> None:
         """`unavailable` are directories that could not be opened; the others are used."""
         self._node_id = node_id
@@ -81,7 +81,7 @@ class Replicas:
         self.workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="moldau-worker")
         """For requests that would block the event loop; it gets its own copies."""
         self.cold_reads = ColdReads()
-        self.flush_rounds = FlushRounds(clock, settings, self._flushed, backlog)
+        self.flush_rounds = FlushRounds(clock, settings, self._flushed, flush_backlog)
         self.store = LogStore(
             directories, self._options_for, clock, self._cordoned, unavailable=unavailable
         )
@@ -397,7 +397,9 @@ class Replicas:
             listener(partition, leads)
 
     def _propose_isr(self, partition: Partition, proposal: ProposeIsr) -> None:
-        _log.warning("%s: %s is not proposed: replication comes later", partition, proposal)
+        _log.warning(
+            "%s: %s is not proposed: replication is not available yet", partition, proposal
+        )
         if partition.leader is not None:
             partition.leader.proposal_failed()
 

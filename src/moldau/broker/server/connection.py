@@ -30,7 +30,7 @@ from moldau.net.frame_reader import READ_BYTES_MAX, FrameReader
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.errors import MalformedRequestError
 from moldau.protocol.wire.codec import MessageTooLargeError
-from moldau.protocol.wire.frame import AnswerTooLongError
+from moldau.protocol.wire.frame import ResponseTooLongError
 from moldau.protocol.wire.schema import Message
 from moldau.unexpected import log_unexpected
 
@@ -58,7 +58,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         self._dispatcher = dispatcher
         self._clock = listener.clock
         self._turns = listener.turns
-        self._backlog = listener.backlog
+        self._flush_backlog = listener.flush_backlog
         self._frames = FrameReader(listener.scratch, listener.frame_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._exchanges: deque[Exchange] = deque()
@@ -341,7 +341,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
             bytes_max = self._budget.answer_bytes_at_once
             try:
                 chunks = answer_chunks(begun, answer, bytes_max, budget=AT_ONCE)
-            except (MessageTooLargeError, AnswerTooLongError):
+            except (MessageTooLargeError, ResponseTooLongError):
                 return False
         now_ms = self.last_active_ms = self._clock.mono_ms()
         metrics = self._listener.metrics
@@ -361,11 +361,11 @@ class Connection(asyncio.BufferedProtocol, Holder):
         self._wait(exchange, write_large(exchange, *self._writing))
 
     @property
-    def _writing(self) -> "tuple[LargeMessages, Holder, Callable[[AnswerTooLongError], None]]":
+    def _writing(self) -> "tuple[LargeMessages, Holder, Callable[[ResponseTooLongError], None]]":
         """The arguments for writing large responses."""
         return self._dispatcher.large, self, self._too_long
 
-    def _too_long(self, error: AnswerTooLongError) -> None:
+    def _too_long(self, error: ResponseTooLongError) -> None:
         self._listener.held_back(self, "answer", str(error))
 
     def _flush(self) -> None:
@@ -391,7 +391,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
             self._outbox.unread_since_ms is not None
             or len(self._exchanges) >= STAGED_MAX
             or self.held_bytes - self._waiting_bytes >= self._listener.held_bytes_max
-            or (self._backlog.is_full and self._backlog.refuses(self))
+            or (self._flush_backlog.is_full and self._flush_backlog.refuses(self))
         )
 
     @property
@@ -455,7 +455,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         elif self.is_quiet(now_ms, listener.idle_ms):
             self._close()
         elif self._budget.is_hog(self, now_ms):
-            self.cut_off("memory is short, and it holds much of it")
+            self.cut_off("memory is short, and this client holds much of it")
 
     def is_quiet(self, now_ms: float, patience_ms: float) -> bool:
         """Whether it has sent nothing for so long, and waits for nothing."""

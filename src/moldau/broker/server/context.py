@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.wire.schema import Message
+from moldau.types import BrokerId
 
 if TYPE_CHECKING:
     from moldau.broker.cluster.metadata_feed import MetadataFeed
@@ -53,6 +54,8 @@ class Peer:
     """The latest request waits for earlier responses."""
     unflushed_bytes: int = 0
     """Bytes appended since the running flush round began (`FlushBacklog`)."""
+    flush_place: int = 0
+    """The place of its last log in the queue for flush rounds (`GroupFlusher`)."""
     disk_wait_ms: float = 0.0
     """Time spent waiting for flush rounds to begin since the listener's last sweep."""
 
@@ -111,7 +114,7 @@ class PerImageCache:
 class BrokerServices:
     """One node's parts, as handlers see them. Created by node.py; nothing is global."""
 
-    node_id: int
+    node_id: BrokerId
     cluster_id: str
     clock: "Clock"
     settings: ChangeableConfig

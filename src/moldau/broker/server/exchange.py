@@ -14,7 +14,7 @@ from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.wire.codec import NO_BUDGET, MessageTooLargeError
-from moldau.protocol.wire.frame import AnswerTooLongError, build_response
+from moldau.protocol.wire.frame import ResponseTooLongError, build_response
 from moldau.protocol.wire.primitives import LENGTH_MAX
 from moldau.protocol.wire.schema import Message
 from moldau.types import Buffer
@@ -135,7 +135,7 @@ def answer_chunks(
     begun: Begun, answer: Message, bytes_max: int = ANSWER_BYTES_MAX, *, budget: int = NO_BUDGET
 ) -> list[Buffer]:
     """The response as a frame. Raises MessageTooLargeError if it has more elements than the budget,
-    AnswerTooLongError, also if it has more bytes than `bytes_max` and they are not records, or
+    ResponseTooLongError, also if it has more bytes than `bytes_max` and they are not records, or
     MalformedRequestError if it cannot be sent.
     """
     api_key = begun.api_key
@@ -151,8 +151,8 @@ def answer_chunks(
         )
     except MessageTooLargeError:
         raise
-    except AnswerTooLongError as error:
-        raise AnswerTooLongError(
+    except ResponseTooLongError as error:
+        raise ResponseTooLongError(
             f"The answer to {api_key.name} would be {error}, more than {bytes_max}: "
             "request less at once."
         ) from None
@@ -167,7 +167,7 @@ async def serve_large_question(
     listener: "Listener",
     large: "LargeMessages",
     holder: "Holder",
-    too_long: Callable[[AnswerTooLongError], None],
+    too_long: Callable[[ResponseTooLongError], None],
 ) -> Message | Staged | None:
     """The result of a large query, with its encoded chunks if there are any; few are served at
     once.
@@ -187,7 +187,7 @@ async def write_large(
     exchange: Exchange,
     large: "LargeMessages",
     holder: "Holder",
-    too_long: Callable[[AnswerTooLongError], None],
+    too_long: Callable[[ResponseTooLongError], None],
 ) -> Message:
     """The response, once the exchange has its chunks. Raises MalformedRequestError."""
     begun, answer = exchange.begun, exchange.answer
@@ -199,7 +199,7 @@ async def write_large(
     async with holder.large_answers.turn(is_privileged=holder.is_privileged):
         try:
             chunks = await large.in_thread(lambda: answer_chunks(begun, answer))
-        except AnswerTooLongError as error:
+        except ResponseTooLongError as error:
             too_long(error)
             chunks = await large.in_thread(partial(_refusal_chunks, begun, error))
         exchange.chunks = chunks
@@ -207,7 +207,7 @@ async def write_large(
     return answer
 
 
-def _refusal_chunks(begun: Begun, error: AnswerTooLongError) -> list[Buffer]:
+def _refusal_chunks(begun: Begun, error: ResponseTooLongError) -> list[Buffer]:
     """The refusal that is sent instead. Raises MalformedRequestError if the API has no field for an
     error.
     """

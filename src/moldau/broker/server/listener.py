@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 _SWEEP_MS = 1_000
 _SLICES_CUT_MAX = 100
 _DISK_WAIT_MS_MAX = _SWEEP_MS / 2
-_BACKLOG = 512
+_ACCEPT_QUEUE_SIZE = 512
 """The event loop accepts all of them at once: more would delay its other work."""
 _RETIREMENT_MS = 2_000
 _COMPLAINTS_MAX = 5
@@ -54,7 +54,7 @@ class ListenerServices:
     limits: ConnectionLimits
     budget: MemoryBudget
     turns: Turns
-    backlog: FlushBacklog
+    flush_backlog: FlushBacklog
     config: Callable[[], "BrokerConfig"]
 
 
@@ -76,7 +76,7 @@ class Listener:
         self.metrics = services.metrics
         self.budget = services.budget
         self.turns = services.turns
-        self.backlog = services.backlog
+        self.flush_backlog = services.flush_backlog
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.dispatcher: Dispatcher | None = None
         self._services = services
@@ -144,7 +144,7 @@ class Listener:
     def listen(self) -> None:
         """Accepts connections; they wait for `serve`."""
         for bound in self._sockets:
-            bound.listen(self._backlog)
+            bound.listen(self._accept_queue_size)
 
     async def serve(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
@@ -152,7 +152,7 @@ class Listener:
         sockets, self._sockets = self._sockets, []
         for bound in sockets:
             server = await loop.create_server(
-                lambda: Connection(self, dispatcher), sock=bound, backlog=self._backlog
+                lambda: Connection(self, dispatcher), sock=bound, backlog=self._accept_queue_size
             )
             self._servers.append(server)
         if self._is_retired:
@@ -161,11 +161,11 @@ class Listener:
             self._sweep_later()
 
     @property
-    def _backlog(self) -> int:
+    def _accept_queue_size(self) -> int:
         config = self._services.config()
         if "socket.listen.backlog.size" in config.given:
             return config.socket_listen_backlog_size
-        return _BACKLOG
+        return _ACCEPT_QUEUE_SIZE
 
     def admit(self, connection: Connection, transport: asyncio.Transport) -> Peer | None:
         """Returns None to refuse it."""
@@ -219,7 +219,7 @@ class Listener:
 
     def left(self, connection: Connection) -> None:
         self.budget.forget(connection)
-        self.backlog.forget(connection)
+        self.flush_backlog.forget(connection)
         if self._connections.pop(connection, self) is None and connection.peer is not None:
             self._services.limits.left(connection.peer.host)
 
@@ -329,7 +329,7 @@ class _Complaints:
             return
         more = self._count - _COMPLAINTS_MAX
         if more > 0:
-            _log.warning("%s: %d more of this kind", self._listener_name, more)
+            _log.warning("%s: %d more such lines were left out", self._listener_name, more)
         self._sweeps_max = min(2 * self._sweeps_max, _COMPLAINT_SWEEPS_MAX) if self._count else 1
         self._count = self._sweeps = 0
 

@@ -90,7 +90,9 @@ class Listeners:
                 _log.info("listener %s is removed", listener.name)
                 self._remove(listener)
             elif not _is_at(listener, configured[listener.name]):
-                _log.warning("listener %s moves at the next start", listener.name)
+                _log.warning(
+                    "the new address of listener %s takes effect at the next start", listener.name
+                )
         for new in self._new(config):
             self._add(new)
 
@@ -131,7 +133,7 @@ class Listeners:
             check_listener(configured, self._options)
             listener = self._bound(configured, is_controller=False)
         except MoldauError as error:
-            _log.error("a listener of the run-time settings is missing: %s", error)
+            _log.error("a listener from the run-time settings could not be opened: %s", error)
             return False
         self.all.append(listener)
         _log.info("listener %s is at %s:%d", configured.name, listener.host or "*", listener.port)

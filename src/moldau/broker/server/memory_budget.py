@@ -311,7 +311,7 @@ class MemoryBudget:
         for holder in list(self._in_the_way(now_ms)):
             holder.cut_off("memory for unfinished requests is short")
         for holder in list(self._parked(now_ms)):
-            holder.cut_off("memory is short, and it waits for something else")
+            holder.cut_off("memory is short, and its request waits for something else")
 
     def _parked(self, now_ms: float) -> Iterator[Holder]:
         """Connections that hold little each, but most of the memory together, make room for
@@ -353,7 +353,7 @@ class MemoryBudget:
             if surplus <= 0:
                 return
             surplus -= _bytes_of(holder)
-            holder.cut_off("there is far too little memory, and it holds most of it")
+            holder.cut_off("memory is very short, and this client holds most of it")
 
     def _in_the_way(self, now_ms: float) -> Iterator[Holder]:
         is_short = self.unfinished >= self._unfinished_tight

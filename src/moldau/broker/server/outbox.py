@@ -60,7 +60,7 @@ class Outbox:
                 _write_with_files(chunks, size, transport)
             except (OSError, EOFError) as error:
                 # Part of the response is sent. The next fetch of these records gets the error.
-                _log.warning("a response ends early, and so does its connection: %r", error)
+                _log.warning("closing a connection in the middle of a response: %r", error)
                 transport.abort()
         else:
             transport.writelines(chunks)

@@ -81,7 +81,7 @@ def demo(  # noqa: PLR0913 - each parameter is an option of the command
 
 def missing_for_pipelines() -> str | None:
     """The requirement of pipelines that is not met, with its remedy; None if all are met."""
-    from moldau.pipelines.requirements import missing_packages
+    from moldau.pipelines.run.requirements import missing_packages
 
     if missing_packages():
         return "Spark is not installed; install it with pip install 'moldau[spark]'"

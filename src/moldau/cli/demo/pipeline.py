@@ -20,7 +20,7 @@ def write_pipeline_file(folder: Path) -> Path:
     """Writes the pipeline's file unless it exists, and returns its path. Users may edit it."""
     path = folder / FILE
     if not path.exists():
-        path.write_text((files("moldau.pipelines") / FILE).read_text())
+        path.write_text((files("moldau.cli.demo") / FILE).read_text())
     return path
 
 

@@ -154,7 +154,7 @@ class Stage:
         results.dead_letters = await count_dead_letters(address)
         if distinct != results.in_table:
             raise MoldauError(f"{results.in_table - distinct} orders are in the table twice")
-        rest = f" + {results.in_flight} left to the next run" if results.in_flight else ""
+        rest = f" + {results.in_flight} left for the next run" if results.in_flight else ""
         return (
             f"stopped; {results.published} orders published = {results.in_table} in the table, "
             f"each once + {results.dead_letters} dead letters{rest}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from moldau.cli.shared.output import PROBLEMS_STATUS
 from moldau.cli.shared.quiet_pipe import quiet_pipe
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from moldau.storage.inspection.items import Item
 
 _UNREADABLE_STATUS = 2
-_PROBLEMS_STATUS = 1
 # Below this a bar would only flicker.
 _PROGRESS_BYTES_MIN = 64 * 1024 * 1024
 
@@ -142,7 +142,7 @@ class _Dump:
         self._renderer.close()
         self._print_summary()
         if self._problems:
-            return self._status or _PROBLEMS_STATUS
+            return self._status or PROBLEMS_STATUS
         return self._status
 
     def _dump(self, path: Path, on_progress: "Callable[[int], None] | None") -> None:

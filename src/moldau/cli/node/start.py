@@ -201,7 +201,7 @@ def _remove(path: Path) -> None:
 
 def _metrics_settings(port: int | None, host: str | None) -> dict[str, str]:
     if host is not None and port is None:
-        raise MoldauError("--metrics-host needs a --metrics-port")
+        raise MoldauError("--metrics-host needs --metrics-port")
     options = {"moldau.metrics.port": port, "moldau.metrics.host": host}
     return {name: str(value) for name, value in options.items() if value is not None}
 

@@ -8,7 +8,7 @@ import typer
 from moldau.broker.node.formatting import FormatOptions, directories_of, format_node, random_uuid
 from moldau.broker.node.storage_info import StorageInfo, storage_info
 from moldau.cli.lazy_commands import new_app
-from moldau.cli.shared.output import AsJson, show_json
+from moldau.cli.shared.output import PROBLEMS_STATUS, AsJson, show_json
 from moldau.cli.shared.server_properties import Strict, read_broker_config
 from moldau.core.metadata.image import METADATA_VERSION
 from moldau.core.metadata.starting_features import level_name, parse_feature
@@ -16,8 +16,6 @@ from moldau.net.clock import Clock
 from moldau.storage.directory.meta_properties import MetaProperties
 from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.types import uuid_text
-
-_PROBLEMS_STATUS = 1
 
 app = new_app(help="Format and inspect log directories.", no_args_is_help=True)
 
@@ -151,7 +149,7 @@ def show_info(
     else:
         _show_lines(info)
     if info.problems:
-        raise typer.Exit(_PROBLEMS_STATUS)
+        raise typer.Exit(PROBLEMS_STATUS)
 
 
 @app.command("random-uuid")

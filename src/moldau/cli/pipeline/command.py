@@ -183,7 +183,7 @@ def run(  # noqa: PLR0913 - each parameter is an option of the command
     with folder.held(), view(pipeline.name, as_json=as_json) as show:
 
         def on_phase(phase: str) -> None:
-            folder.tell_phase(pipeline.name, phase)
+            folder.write_phase(pipeline.name, phase)
             show.phase(phase)
 
         # Before Spark, which is slow to start.
@@ -313,7 +313,7 @@ def reset(
 
 def _need_packages() -> None:
     """Checks the packages before our own modules or the user's file import them."""
-    from moldau.pipelines.requirements import need_packages
+    from moldau.pipelines.run.requirements import need_packages
 
     need_packages()
 

@@ -70,7 +70,7 @@ def delete(  # noqa: PLR0913 - each parameter is an option of the command
       moldau records delete orders --all
     """
     if (before is None) + (not everything) + (file is None) != 2 or bool(topics) == bool(file):
-        raise typer.BadParameter("name topics with --before or --all, or give --offset-json-file.")
+        raise typer.BadParameter("name topics, with --before or --all; or give --offset-json-file.")
     confirm("Delete these records permanently?", yes=yes)
 
     async def work(cluster: "Cluster") -> "dict[TopicPartition, int | MoldauError]":

@@ -13,7 +13,7 @@ from moldau.cli.shared.output import complain, finish, show_json
 from moldau.cli.shared.parsing import parse_settings, parse_size
 
 if TYPE_CHECKING:
-    from moldau.cli.records.producing import Outcome
+    from moldau.cli.records.producing import ProduceResult
 
 _MEMORY_BYTES = 64 * 1024 * 1024
 REQUEST_TIMEOUT_MS = 30_000
@@ -55,7 +55,13 @@ BatchSize = Annotated[
     str, typer.Option("--batch-size", metavar="BYTES", help="Largest size of a batch.")
 ]
 _Topic = Annotated[
-    str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics, show_default=False)
+    str,
+    typer.Argument(
+        metavar="TOPIC",
+        help="Topic name.",
+        autocompletion=complete_topics,
+        show_default=False,
+    ),
 ]
 _Files = Annotated[
     list[Path] | None,
@@ -136,7 +142,7 @@ def produce(  # noqa: PLR0913 - each parameter is an option of the command
     from moldau.cli.records.producing import Input, Shape, produce_all
 
     if whole and (json_lines or not files):
-        raise typer.BadParameter("--whole needs --file, and does not go with --json.")
+        raise typer.BadParameter("--whole needs --file, and excludes --json.")
     shape = Shape(
         is_json=json_lines,
         key_separator=None if key_separator is None else key_separator.encode(),
@@ -190,7 +196,7 @@ def _report_retry(problem: str) -> None:
     complain("produce", f"{problem}; retrying")
 
 
-def _report(outcome: "Outcome", *, as_json: bool, quiet: bool) -> None:
+def _report(outcome: "ProduceResult", *, as_json: bool, quiet: bool) -> None:
     if as_json:
         show_json(outcome.as_json())
     elif not quiet:

@@ -91,7 +91,7 @@ class Input:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ProduceResult:
     topic: str
     records: int = 0
     failed: int = 0
@@ -172,14 +172,14 @@ async def produce_all(
     source: Input,
     settings: Mapping[str, Any],
     on_retry: OnRetry,
-) -> Outcome:
+) -> ProduceResult:
     """Writes the input to `target`, a topic and whether to create it. Stops at the first failed
     record, unless the input says otherwise.
     """
     topic = await find_topic(cluster, *target)
     if shape.partition is not None:
         topic.partition(shape.partition)
-    outcome = Outcome(topic.name, started_ms=cluster.clock.mono_ms())
+    outcome = ProduceResult(topic.name, started_ms=cluster.clock.mono_ms())
     with progress_bar("producing", source.total_bytes, is_bytes=True) as bar:
         producer = Producer(**settings)
         sender = _Sender(cluster.clock, producer, outcome, source)
@@ -222,7 +222,9 @@ async def find_topic(cluster: Cluster, name: str, create: bool) -> Topic:
 
 
 class _Sender:
-    def __init__(self, clock: Clock, producer: Producer, outcome: Outcome, source: Input) -> None:
+    def __init__(
+        self, clock: Clock, producer: Producer, outcome: ProduceResult, source: Input
+    ) -> None:
         self._clock = clock
         self._producer = producer
         self._outcome = outcome

@@ -9,6 +9,8 @@ import typer
 from moldau.cli.shared.escaping import json_text, printable
 
 NONE_SHOWN = "-"
+PROBLEMS_STATUS = 1
+"""The exit status of commands that found something wrong in what they inspected."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with stable names, for scripts.")]
 Yes = Annotated[

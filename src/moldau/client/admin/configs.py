@@ -225,14 +225,14 @@ async def _replace_configs(
     source = _SET_ON.get((resource.kind, bool(resource.name)))
     if source is None:
         kind = resource.kind.name.lower().replace("_", " ")
-        raise UnsupportedError(f"brokers before 2.3 do not change settings of a {kind}")
+        raise UnsupportedError(f"brokers before 2.3 cannot change settings of a {kind}")
     wanted: dict[str, str | None] = {}
     for entry in await describe_configs(cluster, resource):
         if entry.source is source:
             if entry.is_sensitive:
                 raise UnsupportedError(
-                    f"brokers before 2.3 take all settings at once, and do not show {entry.name}: "
-                    "it would be lost"
+                    "brokers before 2.3 replace all settings at once, and do not return "
+                    f"{entry.name}: it would be lost"
                 )
             wanted[entry.name] = entry.value
     for change in changes:
@@ -260,7 +260,7 @@ def _apply(change: ConfigChange, wanted: dict[str, str | None]) -> None:
             wanted.pop(change.name, None)
         case _:
             raise UnsupportedError(
-                f"brokers before 2.3 do not add to {change.name}; set the whole list"
+                f"brokers before 2.3 cannot append to {change.name}; set the whole list"
             )
 
 

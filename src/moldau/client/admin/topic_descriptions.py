@@ -44,7 +44,8 @@ async def describe_topics(
             topic_name=cursor.topic_name, partition_index=cursor.partition_index
         )
         if request.cursor == before:
-            raise ClientError(f"the broker stops at {cursor.topic_name}-{cursor.partition_index}")
+            last = f"{cursor.topic_name}-{cursor.partition_index}"
+            raise ClientError(f"the broker's answers do not advance beyond {last}")
 
 
 async def _described_by_metadata(

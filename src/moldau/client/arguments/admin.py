@@ -28,6 +28,6 @@ class AdminArguments(ClientArguments, total=False):
     """
 
     retries: int | None
-    """`retries`: How often a request is retried; default.api.timeout.ms is the better limit.
+    """`retries`: How many times a request is retried; default.api.timeout.ms is the better limit.
     Default: 2147483647.
     """

@@ -53,8 +53,8 @@ class ClientArguments(TypedDict, total=False):
     """
 
     reconnect_backoff_max_ms: int | None
-    """`reconnect.backoff.max.ms`: The maximum of that pause, which grows while connections keep
-    failing; a fifth of it is random. Default: 1000.
+    """`reconnect.backoff.max.ms`: The longest pause before a client reconnects, after repeated
+    failures. A fifth of each pause is random. Default: 1000.
     """
 
     reconnect_backoff_ms: int | None
@@ -65,8 +65,8 @@ class ClientArguments(TypedDict, total=False):
     """`request.timeout.ms`: How long a broker may take to respond. Default: 30000."""
 
     retry_backoff_max_ms: int | None
-    """`retry.backoff.max.ms`: The maximum of that pause, which grows while the request keeps
-    failing; a fifth of it is random. Default: 1000.
+    """`retry.backoff.max.ms`: The longest pause before a failed request is retried, after repeated
+    failures. A fifth of each pause is random. Default: 1000.
     """
 
     retry_backoff_ms: int | None
@@ -205,8 +205,8 @@ class ClientArguments(TypedDict, total=False):
     """
 
     sasl_oauthbearer_assertion_private_key_passphrase: str | None
-    """`sasl.oauthbearer.assertion.private.key.passphrase`: The passphrase of that private key. It
-    has no effect in this client.
+    """`sasl.oauthbearer.assertion.private.key.passphrase`: The passphrase of the private key for
+    assertions. It has no effect in this client.
     """
 
     sasl_oauthbearer_assertion_template_file: str | None
@@ -318,7 +318,7 @@ class ClientArguments(TypedDict, total=False):
     """
 
     security_providers: str | None
-    """`security.providers`: Classes that bring security algorithms. It has no effect in this
+    """`security.providers`: Classes that provide security algorithms. It has no effect in this
     client.
     """
 
@@ -328,8 +328,8 @@ class ClientArguments(TypedDict, total=False):
     """
 
     socket_connection_setup_timeout_max_ms: int | None
-    """`socket.connection.setup.timeout.max.ms`: The maximum of that time, which grows while
-    connections to a broker keep failing. Default: 30000.
+    """`socket.connection.setup.timeout.max.ms`: The longest time that a connection attempt may
+    take, after repeated failures. Default: 30000.
     """
 
     socket_connection_setup_timeout_ms: int | None
@@ -382,10 +382,14 @@ class ClientArguments(TypedDict, total=False):
     """`ssl.keystore.location`: The file that holds key and certificates of this node."""
 
     ssl_keystore_password: str | None
-    """`ssl.keystore.password`: The password of that file. It has no effect in this client."""
+    """`ssl.keystore.password`: The password of the file in ssl.keystore.location. It has no effect
+    in this client.
+    """
 
     ssl_keystore_type: str | None
-    """`ssl.keystore.type`: The format of that file: JKS, PKCS12 or PEM. Default: JKS."""
+    """`ssl.keystore.type`: The format of the file in ssl.keystore.location: JKS, PKCS12 or PEM.
+    Default: JKS.
+    """
 
     ssl_protocol: str | None
     """`ssl.protocol`: The newest TLS version to use. It has no effect in this client. Default:

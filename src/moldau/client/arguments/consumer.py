@@ -115,7 +115,7 @@ class ConsumerArguments(ClientArguments, total=False):
 
     partition_assignment_strategy: str | list[Any] | tuple[Any, ...] | None
     """`partition.assignment.strategy`: Assignors that this member supports, best first: names,
-    Kafka's classes, or own ones. Default: range,cooperative-sticky.
+    Kafka's classes, or your own. Default: range,cooperative-sticky.
     """
 
     receive_buffer_bytes: int | None

@@ -94,7 +94,7 @@ class ProducerArguments(ClientArguments, total=False):
 
     partitioner_class: Any
     """`partitioner.class`: The partitioner: a name or a function; by default murmur2 of the key,
-    and sticky turns for records without a key.
+    and a sticky partition for records without a key.
     """
 
     partitioner_ignore_keys: bool | None
@@ -108,8 +108,8 @@ class ProducerArguments(ClientArguments, total=False):
     """
 
     retries: int | None
-    """`retries`: How often a batch is retried; delivery.timeout.ms is the better limit. Default:
-    2147483647.
+    """`retries`: How many times a batch is retried; delivery.timeout.ms is the better limit.
+    Default: 2147483647.
     """
 
     transaction_timeout_ms: int | None

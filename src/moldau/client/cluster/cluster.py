@@ -262,7 +262,7 @@ class Cluster:
         if since_ms is None:
             self._unanswered_since_ms = now_ms
         elif self.settings.rebootstraps and now_ms - since_ms >= self.settings.rebootstrap_after_ms:
-            self.rebootstrap("metadata was not answered for too long")
+            self.rebootstrap("metadata requests were not answered for too long")
 
     async def brokers(self) -> dict[int, Broker]:
         return (await self.metadata([])).brokers

@@ -110,18 +110,18 @@ class Connections:
             return
         channel = connection.channel
 
-        def look() -> None:
+        def check() -> None:
             if channel.is_closed:
                 return
             left_ms = channel.used_ms + idle_ms_max - self._clock.mono_ms()
             if channel.in_flight:
-                self._clock.call_later(idle_ms_max, look)
+                self._clock.call_later(idle_ms_max, check)
             elif left_ms > 0:
-                self._clock.call_later(left_ms, look)
+                self._clock.call_later(left_ms, check)
             else:
                 channel.drop("the connection was idle")
 
-        self._clock.call_later(idle_ms_max, look)
+        self._clock.call_later(idle_ms_max, check)
 
 
 def chance() -> float:

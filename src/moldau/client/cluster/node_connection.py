@@ -121,7 +121,7 @@ class NodeConnection:
         if version < max(served.oldest, wanted.oldest):
             raise UnsupportedError(
                 f"the broker at {self.channel.address} serves {name} {served.oldest} to "
-                f"{served.newest}, needed is {wanted.oldest} to {wanted.newest}"
+                f"{served.newest}, and this client needs {wanted.oldest} to {wanted.newest}"
             )
         return version
 
@@ -152,5 +152,5 @@ async def _ask_versions(channel: RequestChannel) -> ApiVersionsResponse:
         known = next((api for api in answer.api_keys if api.api_key == ApiKey.API_VERSIONS), None)
         version = min(version, known.max_version) if known is not None else 0
         answer = await channel.ask(request, ApiVersionsResponse, version)
-    check(answer.error_code, f"{channel.address} refuses to say what it serves")
+    check(answer.error_code, f"{channel.address} refuses to list the APIs that it serves")
     return answer

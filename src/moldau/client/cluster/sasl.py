@@ -43,8 +43,10 @@ async def log_in(channel: RequestChannel, login: Credentials, authenticate_versi
         try:
             message = conversation.answer(bytes(answer.auth_bytes))
         except LoginError as problem:
-            raise AuthenticationError(f"{channel.address} is not trusted: {problem}") from None
-    raise AuthenticationError(f"{channel.address} does not come to an end with {login.mechanism}")
+            raise AuthenticationError(
+                f"{channel.address} failed the login's checks: {problem}"
+            ) from None
+    raise AuthenticationError(f"{channel.address}: the {login.mechanism} login did not complete")
 
 
 async def _choose(channel: RequestChannel, mechanism: str) -> None:

@@ -42,12 +42,12 @@ def _credentials(config: "ClientConfig") -> "Credentials":
     mechanism = config.sasl_mechanism.upper()
     if mechanism not in MECHANISMS:
         raise ConfigError(
-            f"sasl.mechanism={mechanism} is not supported; there are {', '.join(MECHANISMS)}"
+            f"sasl.mechanism={mechanism} is not supported; choose from {', '.join(MECHANISMS)}"
         )
     username, password = config.sasl_username, config.sasl_password
     if config.sasl_jaas_config is not None:
         if username is not None or password is not None:
-            raise ConfigError("sasl.jaas.config and sasl.username say the same; give one of them")
+            raise ConfigError("sasl.jaas.config and sasl.username mean the same; give one of them")
         options = _jaas_options(config.sasl_jaas_config)
         username, password = options.get("username"), options.get("password")
     if not username or password is None:
@@ -89,7 +89,8 @@ def _tls_context(config: "ClientConfig") -> "ssl.SSLContext":
             context.check_hostname = False
         case other:
             raise ConfigError(
-                f"ssl.endpoint.identification.algorithm={other}: there is https, or nothing"
+                f"ssl.endpoint.identification.algorithm={other}: "
+                "write https, or nothing to disable the check"
             )
     if config.ssl_cipher_suites:
         try:
@@ -116,7 +117,7 @@ def _trust(context: "ssl.SSLContext", config: "ClientConfig") -> None:
     if config.ssl_truststore_certificates is not None:
         texts["ssl.truststore.certificates"] = config.ssl_truststore_certificates
     if len(texts) > 1:
-        raise ConfigError(f"{' and '.join(texts)} say the same; give one of them")
+        raise ConfigError(f"{' and '.join(texts)} mean the same; give one of them")
     if not texts:
         context.load_default_certs()
         return
@@ -157,7 +158,7 @@ def _show(context: "ssl.SSLContext", config: "ClientConfig") -> None:
             context.load_cert_chain(file.name, password=lambda: password)
         except (ssl.SSLError, ValueError, OSError):
             raise ConfigError(
-                f"{name}: no certificate and private key that fit each other and ssl.key.password"
+                f"{name}: no certificate with a matching private key that ssl.key.password opens"
             ) from None
 
 

@@ -108,5 +108,5 @@ def _parse_address(text: str) -> Address:
         )
     port = int(match[3] or DEFAULT_PORT)
     if not 0 < port <= PORT_MAX:
-        raise ClientError(f"'{text}': there is no port {port}")
+        raise ClientError(f"'{text}': {port} is not a port number")
     return Address(match[1] or match[2], port)

@@ -36,6 +36,12 @@ CallUser = Callable[..., Awaitable[Any]]
 """Calls a function of the user in the user's own thread or task, and waits for it."""
 
 
+# Methods of a user's rebalance listener, the preferred one first.
+_ASSIGNED = ("on_partitions_assigned",)
+_REVOKED = ("on_partitions_revoked",)
+_LOST = ("on_partitions_lost", "on_partitions_revoked")
+
+
 class Engine:
     def __init__(self, config: ConsumerConfig, call_user: CallUser) -> None:
         self.config = config
@@ -73,7 +79,7 @@ class Engine:
         self._tasks = Tasks()
         self._locating: set[tuple[PartitionState, int]] = set()
         self._polled_ms = 0.0
-        self._is_polling = False
+        self.is_polling = False
         self._must_wake = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closing = False
@@ -204,14 +210,15 @@ class Engine:
 
     @property
     def polled_ms(self) -> float:
-        return self.cluster.clock.mono_ms() if self._is_polling else self._polled_ms
+        return self.cluster.clock.mono_ms() if self.is_polling else self._polled_ms
 
     async def give_up(self, effect: Prepare) -> None:
         if effect.revoked and not effect.is_lost:
             await self.committing.before_giving_up(effect.revoked, self.config.request_timeout_ms)
         try:
             if effect.revoked:
-                await self._call_listener("lost" if effect.is_lost else "revoked", effect.revoked)
+                names = _LOST if effect.is_lost else _REVOKED
+                await self._call_listener(names, effect.revoked)
         finally:
             self.positions.remove(effect.revoked)
 
@@ -225,12 +232,14 @@ class Engine:
         if effect.revoked:
             await self.give_up(Prepare(effect.revoked, False))
         self._take(effect.partitions)
-        await self._call_listener("assigned", effect.added)
+        await self._call_listener(_ASSIGNED, effect.added)
 
-    async def _call_listener(self, what: str, partitions: tuple[TopicPartition, ...]) -> None:
-        method = getattr(self._listener, f"on_partitions_{what}", None)
-        if method is None and what == "lost":
-            method = getattr(self._listener, "on_partitions_revoked", None)
+    async def _call_listener(
+        self, names: tuple[str, ...], partitions: tuple[TopicPartition, ...]
+    ) -> None:
+        """Calls the first of these methods that the user's listener has."""
+        methods = (getattr(self._listener, name, None) for name in names)
+        method = next((method for method in methods if method is not None), None)
         if method is not None:
             await self._call_user(method, list(partitions))
 
@@ -265,7 +274,7 @@ class Engine:
                 if at is not None:
                     state.seek(at.offset, at.leader_epoch)
                 elif self._options.reset.kind is not ResetKind.NONE:
-                    state.want_reset(self._options.reset)
+                    state.request_reset(self._options.reset)
                 else:
                     self.fetching.fail(
                         NoOffsetError(
@@ -358,10 +367,10 @@ class Engine:
         self.start()
         if not self.is_subscribed and not len(self.positions):
             raise ClientError("nothing is subscribed or assigned; there is nothing to poll")
-        if self._is_polling:
+        if self.is_polling:
             raise ClientError("another poll of this consumer is running")
         deadline_ms = self.cluster.clock.mono_ms() + timeout_ms
-        self._is_polling = True
+        self.is_polling = True
         try:
             # A user that polls without waiting must not stop fetches and heartbeats.
             await asyncio.sleep(0)
@@ -375,7 +384,7 @@ class Engine:
                     return False
                 await self._wait_for_change(left_ms)
         finally:
-            self._is_polling = False
+            self.is_polling = False
             self._polled_ms = self.cluster.clock.mono_ms()
 
     async def _do_duties(self) -> None:
@@ -438,7 +447,7 @@ class Engine:
     def reset(self, partitions: Iterable[TopicPartition], policy: ResetPolicy) -> None:
         self.start()
         for state in [self.state_of(partition) for partition in partitions]:
-            state.want_reset(policy)
+            state.request_reset(policy)
         self.fetching.fetch_more()
 
     def pause(self, partitions: Collection[TopicPartition], *, is_paused: bool) -> None:

@@ -33,15 +33,14 @@ from moldau.protocol.messages.fetch import (
     PartitionData,
 )
 from moldau.protocol.records.record_loops import ConsumerRecord
-from moldau.protocol.versions import FETCH_TOPIC_IDS
-from moldau.types import CONSUMER_REPLICA, NO_NODE, ZERO_UUID, TopicPartition
+from moldau.protocol.versions import FETCH_NAMES_MAX
+from moldau.types import CONSUMER_REPLICA, NO_NODE, ZERO_UUID, BrokerId, TopicPartition
 
 if TYPE_CHECKING:
     import asyncio
 
 _LANE = "fetch"
 # From 13 on topics are named by their ids.
-_NAMES_VERSION_MAX = FETCH_TOPIC_IDS - 1
 _SESSION_GONE = {
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -211,8 +210,8 @@ class Fetching:
         if leader is None or not known.is_fresh(topic):
             self._watch.refresh_soon()
             return None
-        state.led_by(leader[1], known.topics[topic].topic_id)
-        return state.read_from(leader[0], now_ms)
+        state.leader_changed(leader[1], known.topics[topic].topic_id)
+        return state.replica_to_read(BrokerId(leader[0]), now_ms)
 
     def _row(self, state: PartitionState) -> FetchRow:
         return FetchRow(
@@ -316,7 +315,7 @@ class Fetching:
         )
         has_ids = all(row.topic_id != ZERO_UUID for row in rows.values())
         ours = spoken(FetchRequest)
-        newest = ours.newest if has_ids else _NAMES_VERSION_MAX
+        newest = ours.newest if has_ids else FETCH_NAMES_MAX
         connection = await self._cluster.connection(node_id, _LANE)
         return await connection.ask(
             request,
@@ -385,7 +384,7 @@ class Fetching:
         state.log_start_offset = row.log_start_offset
         if row.preferred_read_replica != NO_NODE:
             now_ms = self._cluster.clock.mono_ms()
-            state.preferred_replica = row.preferred_read_replica
+            state.preferred_replica = BrokerId(row.preferred_read_replica)
             state.preferred_until_ms = now_ms + self._options.metadata_max_age_ms
         if not row.records:
             return

@@ -18,25 +18,25 @@ from moldau.core.consumer.assignors import Assignor, Shares, TopicRacks
 from moldau.core.consumer.classic_membership import ClassicMembership
 from moldau.core.consumer.consumer_protocol import write_assignment
 from moldau.core.consumer.membership import (
-    Ask,
-    AskFailed,
     Assigned,
+    AssignmentComputed,
+    ComputeAssignment,
     Effect,
     Event,
     Fail,
     HeartbeatAnswered,
     Joined,
     Left,
-    MakeShares,
     MemberState,
     Polled,
     PollExpired,
     Prepare,
     Prepared,
-    RejoinWanted,
-    SharesMade,
+    RejoinNeeded,
+    RequestFailed,
+    SendRequest,
+    SendWithoutReply,
     Synced,
-    Tell,
 )
 from moldau.net.tasks import Tasks
 from moldau.protocol.error_codes import ErrorCode
@@ -159,7 +159,7 @@ class Group:
         self._sends_heartbeats = False
         self._for_user.clear()
         for effect in self.machine.step(Left()):
-            if isinstance(effect, Tell):
+            if isinstance(effect, SendWithoutReply):
                 await self._leave_group(effect.request)
 
     async def drop(self) -> None:
@@ -176,20 +176,20 @@ class Group:
             match effect:
                 case Prepare() | Assigned():
                     self._for_user.append(effect)
-                case Ask():
+                case SendRequest():
                     _ = self._tasks.start(self._ask(effect), f"ask group {self.group_id}")
-                case MakeShares():
+                case ComputeAssignment():
                     _ = self._tasks.start(
                         self._assign(effect), f"assign partitions of {self.group_id}"
                     )
-                case Tell(request):
+                case SendWithoutReply(request):
                     _ = self._tasks.start(self._leave_group(request), f"leave {self.group_id}")
                 case Fail(error):
                     self._error = error
         if effects:
             self._owner.changed()
 
-    async def _ask(self, effect: Ask) -> None:
+    async def _ask(self, effect: SendRequest) -> None:
         if effect.find_coordinator:
             self._cluster.forget_coordinator(self.group_id)
         if effect.after_failure:
@@ -199,7 +199,7 @@ class Group:
             event = await self._answered(effect.request)
         except MoldauError as error:
             if self._may_pass(error):
-                self.step(AskFailed())
+                self.step(RequestFailed())
             else:
                 self._stop(error)
             return
@@ -249,7 +249,7 @@ class Group:
 
     # Assigning partitions, as the leader.
 
-    async def _assign(self, effect: MakeShares) -> None:
+    async def _assign(self, effect: ComputeAssignment) -> None:
         wanted = {topic for member in effect.members.values() for topic in member.topics}
 
         async def attempt() -> ClusterMetadata:
@@ -272,7 +272,7 @@ class Group:
         self._lacks_topics = bool(found.failures)
         self._owner.watch_too(wanted)
         contents = {member: write_assignment(share) for member, share in shares.items()}
-        self.step(SharesMade(effect.generation, contents))
+        self.step(AssignmentComputed(effect.generation, contents))
 
     def note_metadata(self, found: ClusterMetadata) -> None:
         """As leader, rejoins when partitions were added, or topics were created or deleted."""
@@ -283,7 +283,7 @@ class Group:
             is_gone = now is None and topic in found.missing and count > 0
             if is_gone or (now is not None and len(now.partitions) != count):
                 self._assigned_counts = {}
-                self.step(RejoinWanted(f"the number of partitions of {topic} has changed"))
+                self.step(RejoinNeeded(f"the number of partitions of {topic} has changed"))
                 self._owner.changed()
                 return
 
@@ -300,7 +300,7 @@ class Group:
         while True:
             left_ms = self._poll_deadline_ms() - clock.mono_ms()
             await clock.sleep(min(interval_ms, max(left_ms, 0) + 1))
-            if not self.machine.is_beating:
+            if not self.machine.must_send_heartbeats:
                 continue
             if clock.mono_ms() >= self._poll_deadline_ms():
                 self._counts.polls_late += 1
@@ -313,7 +313,7 @@ class Group:
                 self.step(PollExpired())
                 self._owner.changed()
                 # No heartbeats until the next poll.
-                while not self.machine.is_beating:
+                while not self.machine.must_send_heartbeats:
                     await clock.sleep(interval_ms)
                 continue
             await self._send_heartbeat()

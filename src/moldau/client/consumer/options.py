@@ -8,7 +8,7 @@ from moldau.client.errors import ConfigError, UnsupportedError, did_you_mean
 from moldau.config.client_settings.consumer import ConsumerConfig
 from moldau.core.consumer.assignors import ASSIGNORS, Assignor
 from moldau.core.consumer.classic_membership import MemberOptions, common_protocol
-from moldau.core.consumer.fetched import Readers
+from moldau.core.consumer.fetched import Deserializers
 from moldau.core.consumer.resets import ResetPolicy, parse_reset
 from moldau.frozen import frozen
 from moldau.protocol.enums import IsolationLevel
@@ -37,7 +37,7 @@ class FetchOptions:
     check_crcs: bool
     rack: str
     reset: ResetPolicy
-    readers: Readers
+    readers: Deserializers
     request_timeout_ms: int
     metadata_max_age_ms: int
 

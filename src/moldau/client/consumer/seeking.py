@@ -94,7 +94,7 @@ class Seeking:
                 f"{state.partition} no longer has offset {state.fetch_offset}, and "
                 "auto.offset.reset is none; seek to an offset that exists"
             )
-        state.want_reset(self._options.reset)
+        state.request_reset(self._options.reset)
 
     async def _reset(self, states: list[PartitionState]) -> None:
         now_ms = self._cluster.clock.wall_ms()

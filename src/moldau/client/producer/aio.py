@@ -9,7 +9,7 @@ from typing import Any, Self, Unpack
 from moldau.client.arguments.producer import ProducerArguments
 from moldau.client.errors import ClientError, ClientTimeoutError, ClosedError
 from moldau.client.producer.deliveries import AwaitableDeliveries
-from moldau.client.producer.delivery_waiting import LoopPatience
+from moldau.client.producer.delivery_waiting import LoopWaiter
 from moldau.client.producer.engine import ProducerEngine
 from moldau.client.producer.record_preparation import Headers, ProducerRecord, in_lists
 from moldau.client.producer.session import ProducerSession
@@ -79,11 +79,11 @@ class Producer:
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
-            engine = await self._session.open(LoopPatience(), is_shared=False)
+            engine = await self._session.open(LoopWaiter(), is_shared=False)
             self._append = engine.appender.append
             self._is_plain = self._session.preparation.is_plain
         if loop is not self._loop:
-            raise ClientError("an asyncio producer belongs to one event loop; make one in each")
+            raise ClientError("an asyncio producer belongs to one event loop; create one in each")
         return self._session.opened
 
     async def send(

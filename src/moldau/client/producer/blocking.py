@@ -13,7 +13,7 @@ from moldau.client.arguments.producer import ProducerArguments
 from moldau.client.loop_thread import LoopThread
 from moldau.client.producer import aio
 from moldau.client.producer.deliveries import Deliveries, Sent
-from moldau.client.producer.delivery_waiting import ThreadPatience, mark_own_thread
+from moldau.client.producer.delivery_waiting import ThreadWaiter, mark_own_thread
 from moldau.client.producer.record_preparation import Headers, ProducerRecord, in_lists
 from moldau.client.producer.session import ProducerSession
 from moldau.client.twin_docs import documented_by
@@ -55,7 +55,7 @@ class Producer:
         self._thread = LoopThread("moldau-producer")
         self._thread.call(mark_own_thread)
         try:
-            engine = self._thread.run(self._session.open(ThreadPatience(), is_shared=True))
+            engine = self._thread.run(self._session.open(ThreadWaiter(), is_shared=True))
         except BaseException:
             self._thread.close()
             raise

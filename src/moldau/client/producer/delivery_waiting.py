@@ -13,7 +13,7 @@ def outcome_of(delivery: Delivery) -> Outcome | None:
     return leaf_of(delivery.batch, delivery.index)[0].outcome
 
 
-class ThreadPatience:
+class ThreadWaiter:
     """Waiting in threads, for the blocking producer."""
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ class ThreadPatience:
         assert outcome is not None
         return outcome
 
-    def awaited(self, delivery: Delivery) -> Any:  # noqa: ARG002 - LoopPatience needs it
+    def awaited(self, delivery: Delivery) -> Any:  # noqa: ARG002 - LoopWaiter needs it
         raise ClientError("a delivery of the blocking producer has result(); await moldau.aio's")
 
 
-class LoopPatience:
+class LoopWaiter:
     """Waiting in the event loop, for the asyncio producer."""
 
     def wait(self, delivery: Delivery, timeout: float | None) -> Outcome:  # noqa: ARG002

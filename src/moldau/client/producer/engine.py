@@ -22,7 +22,7 @@ from moldau.client.producer.requests import (
 )
 from moldau.client.producer.sticky_chooser import StickyChooser
 from moldau.client.producer.topics import ProducerTopics
-from moldau.core.producer.batching import Appender, Batch, Outcome, Patience, TopicBuffers
+from moldau.core.producer.batching import Appender, Batch, DeliveryWaiter, Outcome, TopicBuffers
 from moldau.core.producer.outcomes import Failed, Written, is_done
 from moldau.core.producer.partition_queue import Outgoing
 from moldau.core.producer.sending import Sending, Verdict
@@ -54,7 +54,7 @@ class ProducerEngine:
     """Made and used in its event loop. Any thread may use `appender`."""
 
     def __init__(
-        self, cluster: Cluster, options: EngineOptions, patience: Patience, *, is_shared: bool
+        self, cluster: Cluster, options: EngineOptions, waiter: DeliveryWaiter, *, is_shared: bool
     ) -> None:
         """`is_shared`: other threads append records."""
         self.cluster = cluster
@@ -69,7 +69,7 @@ class ProducerEngine:
         self._clock = cluster.clock
         self._rng = random.Random()  # noqa: S311 - spreads load, not a secret
         self._loop = asyncio.get_running_loop()
-        self._guard: AbstractContextManager[Any] = threading.RLock()
+        self._lock: AbstractContextManager[Any] = threading.RLock()
         growth = min(options.batch_bytes * GROWTH, options.rules.request_bytes_max // 2)
         limits = (
             options.batch_bytes,
@@ -78,12 +78,11 @@ class ProducerEngine:
             options.memory_bytes,
         )
         wake = self._wake_from_elsewhere if is_shared else self._wake_from_here
-        self._choose = StickyChooser(
-            self.topics, self.sending, options, self._clock, self._rng
-        ).choose
-        hooks = (self._clock.wall_ms, wake, self._choose, patience, self._guard)
+        chooser = StickyChooser(self.topics, self.sending, options, self._clock, self._rng)
+        self._choose = chooser.choose
+        hooks = (self._clock.wall_ms, wake, self._choose, waiter, self._lock)
         self.appender = Appender(limits, hooks)
-        self._patience = patience
+        self._waiter = waiter
         self._connections: dict[int, NodeConnection] = {}
         self._in_flight: dict[int, int] = {}
         self._busy: set[str] = set()
@@ -140,7 +139,7 @@ class ProducerEngine:
             left_ms = deadline_ms - self._clock.mono_ms()
             if left_ms <= 0:
                 raise ClientTimeoutError(
-                    "no room within max.block.ms: records are sent faster than brokers take them"
+                    "no room within max.block.ms: records are sent faster than brokers accept them"
                 )
             await self._next_progress(left_ms)
 
@@ -151,9 +150,9 @@ class ProducerEngine:
             await self.wait_for_room(deadline_ms)
         if self.appender.is_closed:
             raise ClosedError("this producer is closed")
-        batch.patience = self._patience
+        batch.waiter = self._waiter
         self.appender.room -= batch.held_bytes
-        self.sending.file([batch], self._clock.mono_ms())
+        self.sending.enqueue([batch], self._clock.mono_ms())
         self._sweep_later()
         self.send_ready()
 
@@ -195,7 +194,7 @@ class ProducerEngine:
     def _file_begun(self, now_ms: float) -> None:
         begun = self.appender.take_begun()
         if begun:
-            self.sending.file(begun, now_ms)
+            self.sending.enqueue(begun, now_ms)
             self._sweep_later()
 
     def _has_room(self, node: int) -> bool:
@@ -208,7 +207,7 @@ class ProducerEngine:
         return self._in_flight.get(node, 0) < most
 
     def _send(self, node: int, batches: list[Outgoing]) -> None:
-        with self._guard:
+        with self._lock:
             for outgoing in batches:
                 outgoing.batch.seal()
         request = produce_request(batches, self.topics.known, self.sending, self.options.terms)
@@ -222,7 +221,8 @@ class ProducerEngine:
             self._loop.call_soon(self._take, node, batches, error)
             return
         if self.options.terms.acks == 0:
-            _ = self.tasks.start(self._tell(node, batches, (request, version)), "producer: tell")
+            sending = self._send_unanswered(node, batches, (request, version))
+            _ = self.tasks.start(sending, "producer: send")
         else:
             channel.post(
                 request,
@@ -231,10 +231,10 @@ class ProducerEngine:
                 lambda answer: self._answered(node, batches, answer, sent_ms),
             )
 
-    async def _tell(self, node: int, batches: list[Outgoing], request: Any) -> None:
+    async def _send_unanswered(self, node: int, batches: list[Outgoing], request: Any) -> None:
         problem: ChannelError | None = None
         try:
-            await self._connections[node].channel.tell(*request)
+            await self._connections[node].channel.send_unanswered(*request)
         except ChannelError as error:
             problem = error
         self._take(node, batches, problem)
@@ -285,7 +285,7 @@ class ProducerEngine:
                 self._split(outgoing)
             case Verdict.FAILED | Verdict.TOO_LATE:
                 self._fail(outgoing, answer.error, answer.record_errors)
-            case Verdict.AGAIN:
+            case Verdict.RETRY:
                 self.counts.retries += 1
                 self.retrying = answer.error
             case Verdict.IGNORED:
@@ -300,7 +300,7 @@ class ProducerEngine:
     # Outcomes.
 
     def _finish(self, batch: Batch, outcome: Outcome) -> None:
-        with self._guard:
+        with self._lock:
             if batch.outcome is not None:
                 return
             batch.outcome = outcome
@@ -328,7 +328,7 @@ class ProducerEngine:
         batch = outgoing.batch
         parts = halves(batch)
         self.counts.splits += 1
-        with self._guard:
+        with self._lock:
             self.appender.room += batch.held_bytes - sum(part.held_bytes for part in parts)
             batch.parts = parts
             callbacks, batch.callbacks = batch.callbacks, None
@@ -346,7 +346,7 @@ class ProducerEngine:
 
     def _expire(self) -> None:
         self._sweep = None
-        with self._guard:
+        with self._lock:
             expired = self.sending.expire(self._clock.mono_ms())
         timeout_ms = self.options.rules.delivery_timeout_ms
         for outgoing in expired:
@@ -388,7 +388,7 @@ class ProducerEngine:
         batches = [
             outgoing.batch
             for line in self.sending.active
-            for outgoing in [*line.in_flight, *line.again, *line.waiting]
+            for outgoing in [*line.in_flight, *line.to_retry, *line.waiting]
         ]
         self._hurries += 1
         self.sending.is_hurried = True
@@ -403,7 +403,7 @@ class ProducerEngine:
 
     def drop_unsent(self, error: KafkaError) -> None:
         self._file_begun(self._clock.mono_ms())
-        with self._guard:
+        with self._lock:
             dropped = self.sending.drop_unsent()
         for outgoing in dropped:
             self._finish(outgoing.batch, Failed(error))
@@ -413,7 +413,7 @@ class ProducerEngine:
         """Fails everything that has no outcome yet. Flush first."""
         self.appender.is_closed = self._is_closed = True
         await self.tasks.close()
-        error = KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed before")
+        error = KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed")
         self.drop_unsent(error)
         for line in list(self.sending.active):
             for outgoing in list(line.in_flight):

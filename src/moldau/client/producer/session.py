@@ -12,7 +12,7 @@ from moldau.client.producer.engine import ProducerEngine
 from moldau.client.producer.options import engine_options, producer_config
 from moldau.client.producer.record_preparation import Preparation, ProducerRecord
 from moldau.client.producer.transactor import Transactor
-from moldau.core.producer.batching import Batch, Delivery, Patience, Piece
+from moldau.core.producer.batching import Batch, Delivery, DeliveryWaiter, Piece
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.records.batches import BATCH_HEADER_SIZE
 
@@ -38,9 +38,9 @@ class ProducerSession:
         self.engine: ProducerEngine | None = None
         self.transactor: Transactor | None = None
 
-    async def open(self, patience: Patience, *, is_shared: bool) -> ProducerEngine:
+    async def open(self, waiter: DeliveryWaiter, *, is_shared: bool) -> ProducerEngine:
         self.cluster = Cluster(self.cluster_settings)
-        engine = ProducerEngine(self.cluster, self.options, patience, is_shared=is_shared)
+        engine = ProducerEngine(self.cluster, self.options, waiter, is_shared=is_shared)
         if self.config.transactional_id is not None:
             self.transactor = Transactor(
                 engine,

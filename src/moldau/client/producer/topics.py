@@ -61,4 +61,6 @@ def _too_long(name: str, problem: MoldauError | None) -> MoldauError:
         return ClientTimeoutError(f"topic '{name}': no broker answered within max.block.ms")
     if isinstance(problem, UnknownTopicError):
         return problem
-    return ClientTimeoutError(f"topic '{name}': max.block.ms is over; last problem: {problem}")
+    return ClientTimeoutError(
+        f"topic '{name}': not done within max.block.ms; last error: {problem}"
+    )

@@ -345,7 +345,9 @@ class Transactor:
             except TimeoutError as error:
                 if isinstance(error, MoldauError):
                     raise
-                raise ClientTimeoutError(f"{what}: max.block.ms is over; try again") from None
+                raise ClientTimeoutError(
+                    f"{what}: not done within max.block.ms; try again"
+                ) from None
             except (KafkaError, ChannelError, ClientError) as error:
                 failures += 1
                 if not self._may_pass(error):
@@ -358,7 +360,7 @@ class Transactor:
                     pause_ms = _CONCURRENT_PAUSE_MS
                 if clock.mono_ms() + pause_ms >= deadline_ms:
                     raise ClientTimeoutError(
-                        f"{what}: max.block.ms is over; last problem: {error}"
+                        f"{what}: not done within max.block.ms; last error: {error}"
                     ) from None
             self._cluster.forget()
             await clock.sleep(pause_ms)

@@ -107,7 +107,7 @@ class ProtobufDeserializer:
         indexes, start = _decoded_indexes(content, HEAD_BYTES)
         if indexes != self._indexes:
             raise SchemaError(
-                f"the value is another message of its file than {self._class.__name__}"
+                f"the value is a different message of its .proto file, not {self._class.__name__}"
             )
         message = self._class()
         try:
@@ -161,7 +161,7 @@ def _decoded_indexes(content: bytes, start: int) -> tuple[list[int], int]:
     if count == 0:
         return [0], start
     if not 0 < count <= _INDEXES_MAX:
-        raise SchemaError("the value does not say which message it is")
+        raise SchemaError("the value does not identify its message")
     indexes = []
     for _ in range(count):
         number, start = _read_varint(content, start)

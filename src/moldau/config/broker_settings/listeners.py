@@ -201,7 +201,7 @@ class ListenerSettings(SettingGroup):
         "socket.listen.backlog.size",
         INT,
         50,
-        "How many connections wait in the kernel to be accepted; 1024 by default.",
+        "How many connections wait in the kernel to be accepted. If it is not set, 1024.",
         check=at_least(1),
         has_effect=True,
     )

@@ -69,7 +69,7 @@ class OauthSettings(SettingGroup):
         "sasl.oauthbearer.assertion.private.key.passphrase",
         PASSWORD,
         None,
-        "The passphrase of that private key.",
+        "The passphrase of the private key for assertions.",
     )
     sasl_oauthbearer_assertion_template_file: str | None = setting(
         "sasl.oauthbearer.assertion.template.file",

@@ -14,7 +14,7 @@ from moldau.config.values import (
     MINUTE_MS,
     STRING,
 )
-from moldau.types import INT64_MAX
+from moldau.types import INT64_MAX, BrokerId
 
 
 class QuorumSettings(SettingGroup):
@@ -34,7 +34,7 @@ class QuorumSettings(SettingGroup):
         " session timeout.",
         has_effect=True,
     )
-    broker_id: int = setting(
+    broker_id: BrokerId = setting(
         "broker.id",
         INT,
         -1,
@@ -309,7 +309,7 @@ class QuorumSettings(SettingGroup):
         importance=HIGH,
         has_effect=True,
     )
-    node_id: int = setting(
+    node_id: BrokerId = setting(
         "node.id",
         INT,
         -1,

@@ -1,4 +1,4 @@
-"""Remote storage of old segments, which Moldau does not have."""
+"""Tiered storage of old segments, which Moldau does not support."""
 
 from moldau.config.checks import NOT_EMPTY, at_least, between
 from moldau.config.schema import CLUSTER_WIDE, LOW, SettingGroup, setting
@@ -231,7 +231,7 @@ class RemoteSettings(SettingGroup):
         "remote.log.storage.manager.class.name",
         STRING,
         None,
-        "The class that puts segments into remote storage.",
+        "The class that stores segments in remote storage.",
         check=NOT_EMPTY,
     )
     remote_log_storage_manager_class_path: str | None = setting(

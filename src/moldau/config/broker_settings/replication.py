@@ -1,4 +1,4 @@
-"""Replication between brokers, and the windows of quotas."""
+"""Replication between brokers, and quota windows."""
 
 from moldau.config.checks import at_least
 from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, SettingGroup, setting

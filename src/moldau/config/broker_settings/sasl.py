@@ -237,6 +237,6 @@ class SaslSettings(SettingGroup):
         "security.providers",
         STRING,
         None,
-        "Classes that bring security algorithms.",
+        "Classes that provide security algorithms.",
         importance=LOW,
     )

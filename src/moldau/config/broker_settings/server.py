@@ -1,4 +1,4 @@
-"""Topic defaults, policies, metrics, and everything without a theme of its own."""
+"""Topic defaults, policies, metrics and other settings."""
 
 from moldau.config.checks import at_least
 from moldau.config.schema import CLUSTER_WIDE, HIGH, LOW, SettingGroup, setting

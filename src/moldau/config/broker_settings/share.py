@@ -25,7 +25,7 @@ class ShareSettings(SettingGroup):
         "group.share.delivery.count.limit",
         INT,
         5,
-        "How often a record is delivered to a share group before it is archived.",
+        "How many times a record is delivered to a share group before it is archived.",
         check=between(2, 10),
     )
     group_share_heartbeat_interval_ms: int = setting(

@@ -97,14 +97,14 @@ class TlsSettings(SettingGroup):
         "ssl.keystore.password",
         PASSWORD,
         None,
-        "The password of that file.",
+        "The password of the file in ssl.keystore.location.",
         mode=PER_BROKER,
     )
     ssl_keystore_type: str = setting(
         "ssl.keystore.type",
         STRING,
         "JKS",
-        "The format of that file: JKS, PKCS12 or PEM.",
+        "The format of the file in ssl.keystore.location: JKS, PKCS12 or PEM.",
         mode=PER_BROKER,
     )
     ssl_principal_mapping_rules: str = setting(

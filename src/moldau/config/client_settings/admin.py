@@ -49,7 +49,7 @@ class AdminConfig(ClientConfig):
         "retries",
         INT,
         INT32_MAX,
-        "How often a request is retried; default.api.timeout.ms is the better limit.",
+        "How many times a request is retried; default.api.timeout.ms is the better limit.",
         check=between(0, INT32_MAX),
         importance=LOW,
         has_effect=True,

@@ -73,7 +73,7 @@ class ConnectionSettings(SettingGroup):
         "socket.connection.setup.timeout.max.ms",
         LONG,
         30 * SECOND_MS,
-        "The maximum of that time, which grows while connections to a broker keep failing.",
+        "The longest time that a connection attempt may take, after repeated failures.",
         has_effect=True,
     )
     reconnect_backoff_ms: int = setting(
@@ -89,15 +89,15 @@ class ConnectionSettings(SettingGroup):
         "reconnect.backoff.max.ms",
         LONG,
         SECOND_MS,
-        "The maximum of that pause, which grows while connections keep failing; a fifth of it is "
-        "random.",
+        "The longest pause before a client reconnects, after repeated failures. A fifth of each "
+        "pause is random.",
         check=at_least(0),
         importance=LOW,
         has_effect=True,
     )
 
 
-class PatienceSettings(SettingGroup):
+class RetrySettings(SettingGroup):
     request_timeout_ms: int = setting(
         "request.timeout.ms",
         INT,
@@ -119,8 +119,8 @@ class PatienceSettings(SettingGroup):
         "retry.backoff.max.ms",
         LONG,
         SECOND_MS,
-        "The maximum of that pause, which grows while the request keeps failing; a fifth of it is"
-        " random.",
+        "The longest pause before a failed request is retried, after repeated failures. A fifth of "
+        "each pause is random.",
         check=at_least(0),
         importance=LOW,
         has_effect=True,
@@ -204,6 +204,6 @@ class MetricsSettings(SettingGroup):
 
 
 class ClientConfig(
-    ConnectionSettings, PatienceSettings, MetricsSettings, ClientTlsSettings, ClientSaslSettings
+    ConnectionSettings, RetrySettings, MetricsSettings, ClientTlsSettings, ClientSaslSettings
 ):
     """The settings of all kinds of clients."""

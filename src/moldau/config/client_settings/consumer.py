@@ -1,20 +1,16 @@
 """A consumer's settings."""
 
-import re
 from typing import Any
 
-from moldau.config.checks import NOT_EMPTY, at_least, holding, one_of, one_of_any_case
+from moldau.config.checks import BY_DURATION, NOT_EMPTY, at_least, holding, one_of, one_of_any_case
 from moldau.config.client_settings.common import ClientConfig
 from moldau.config.schema import HIGH, LOW, setting
 from moldau.config.values import BOOLEAN, CLASS, INT, LIST, MIB, MINUTE_MS, SECOND_MS, STRING
 
-_DURATION = r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?"
 _OFFSET_RESET = holding(
     "latest, earliest, none or by_duration:PnDTnHnMn.nS",
     "Value must be latest, earliest, none or by_duration:PnDTnHnMn.nS",
-    lambda text: (
-        text in {"latest", "earliest", "none"} or re.fullmatch(_DURATION, text) is not None
-    ),
+    lambda text: text in {"latest", "earliest", "none"} or BY_DURATION.fullmatch(text) is not None,
 )
 
 
@@ -182,7 +178,7 @@ class GroupMemberSettings(ClientConfig):
         "partition.assignment.strategy",
         LIST,
         ("range", "cooperative-sticky"),
-        "Assignors that this member supports, best first: names, Kafka's classes, or own ones.",
+        "Assignors that this member supports, best first: names, Kafka's classes, or your own.",
         has_effect=True,
     )
     session_timeout_ms: int = setting(

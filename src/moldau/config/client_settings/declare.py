@@ -6,7 +6,7 @@ from typing import Any
 from moldau.config.schema import Check, Importance, Setting
 
 
-def taken_from(
+def declared_from_broker(
     broker: Mapping[str, Setting],
     name: str,
     importance: Importance | None = None,

@@ -166,8 +166,8 @@ class ProducerConfig(ClientConfig):
         "partitioner.class",
         CLASS,
         None,
-        "The partitioner: a name or a function; by default murmur2 of the key, and sticky turns "
-        "for records without a key.",
+        "The partitioner: a name or a function; by default murmur2 of the key, and a sticky "
+        "partition for records without a key.",
         has_effect=True,
     )
     partitioner_ignore_keys: bool = setting(
@@ -188,7 +188,7 @@ class ProducerConfig(ClientConfig):
         "retries",
         INT,
         INT32_MAX,
-        "How often a batch is retried; delivery.timeout.ms is the better limit.",
+        "How many times a batch is retried; delivery.timeout.ms is the better limit.",
         check=between(0, INT32_MAX),
         importance=HIGH,
         has_effect=True,

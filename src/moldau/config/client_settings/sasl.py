@@ -5,11 +5,11 @@ from functools import partial
 from moldau.config.broker_settings.oauth import OauthSettings
 from moldau.config.broker_settings.sasl import SaslSettings
 from moldau.config.checks import between
-from moldau.config.client_settings.declare import taken_from
+from moldau.config.client_settings.declare import declared_from_broker
 from moldau.config.schema import LOW, SettingGroup, setting
 from moldau.config.values import BOOLEAN, PASSWORD, STRING
 
-_sasl = partial(taken_from, SaslSettings.declared | OauthSettings.declared)
+_sasl = partial(declared_from_broker, SaslSettings.declared | OauthSettings.declared)
 
 
 class ClientSaslSettings(SettingGroup):

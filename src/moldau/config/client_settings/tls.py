@@ -4,11 +4,11 @@ from functools import partial
 
 from moldau.config.broker_settings.tls import TlsSettings
 from moldau.config.checks import one_of_any_case
-from moldau.config.client_settings.declare import taken_from
+from moldau.config.client_settings.declare import declared_from_broker
 from moldau.config.schema import HIGH, LOW, SettingGroup, setting
 from moldau.config.values import STRING
 
-_tls = partial(taken_from, TlsSettings.declared)
+_tls = partial(declared_from_broker, TlsSettings.declared)
 
 
 class ClientTlsSettings(SettingGroup):

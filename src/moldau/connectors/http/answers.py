@@ -17,7 +17,7 @@ from moldau.core.connectors.http_polling import (
     PollPosition,
     address_of,
     digest_of_body,
-    is_passing,
+    is_transient,
     read_position,
     write_position,
 )
@@ -70,7 +70,7 @@ def request_answer(options: HttpOptions, place: PollPosition) -> Answer | None:
                 return None
             body_text = " ".join(error.read(_ERROR_BODY_MAX).decode(errors="replace").split())
         line = f"{address}: {error.code} {error.reason}" + (f": {body_text}" if body_text else "")
-        raise (TransientError if is_passing(error.code) else HttpError)(line) from None
+        raise (TransientError if is_transient(error.code) else HttpError)(line) from None
     except TimeoutError:
         raise TransientError(f"{address}: no answer within {options.timeout_ms} ms") from None
     except (URLError, OSError, HTTPException) as error:

@@ -19,17 +19,23 @@ from moldau.core.connectors.postgres_sql import (
     DELETED,
     MARKERS,
     Merge,
-    Written,
-    beside,
+    WrittenColumn,
     create_markers,
     create_stage,
     create_table,
     quoted_table,
+    sibling_table,
     stage_prefix,
 )
 from moldau.core.pipelines.graph import Mode, Postgres
 from moldau.core.spark.errors import suggestion
-from moldau.core.spark.exactly_once import Marker, Verdict, digest_of, judge, write_marker
+from moldau.core.spark.exactly_once import (
+    BatchMarker,
+    BatchVerdict,
+    digest_of,
+    verdict_on,
+    write_marker,
+)
 from moldau.core.spark.options import QUERY_ID_PROPERTY
 from moldau.spark.runtime.exact_times import EXACT_TIMES
 from moldau.spark.runtime.recognised_errors import is_raised
@@ -62,9 +68,9 @@ class PostgresTarget:
         session = rows.sparkSession
         lines = offset_lines(session, self._checkpoint, batch_id)
         query_id = session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY) or ""
-        self.put(rows, Marker(query_id, batch_id, digest_of(lines)))
+        self.put(rows, BatchMarker(query_id, batch_id, digest_of(lines)))
 
-    def put(self, rows: Any, marker: Marker | None) -> None:
+    def put(self, rows: Any, marker: BatchMarker | None) -> None:
         """Writes a batch; without a marker regardless of what was written before."""
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
@@ -77,17 +83,17 @@ class PostgresTarget:
                 continue
             return
 
-    def _put(self, rows: Any, marker: Marker | None) -> None:
+    def _put(self, rows: Any, marker: BatchMarker | None) -> None:
         # An unreachable server is reported at once, unless it was reachable before.
         patience = {} if self._is_prepared else {"patience_s": 0.0}
         with connected(self._table.url, self._title, **patience) as connection:
             columns = self._prepare(connection, rows)
-            if marker is not None and self._verdict(connection, marker) is Verdict.SKIP:
+            if marker is not None and self._verdict(connection, marker) is BatchVerdict.SKIP:
                 # The state of stateful steps is not committed yet: run them without writing.
                 rows.write.format("noop").mode("overwrite").save()
                 return
             names = [name for name in rows.columns if name != DELETED]
-            stage = beside(self._table.name, stage_prefix(self._name) + secrets.token_hex(8))
+            stage = sibling_table(self._table.name, stage_prefix(self._name) + secrets.token_hex(8))
             has_deleted = DELETED in rows.columns
             connection.execute(create_stage(stage, len(names) + has_deleted), ())
         copied = _texts(rows, names).mapInArrow(StageCopy(self._table.url, stage), _REPORT)
@@ -98,11 +104,11 @@ class PostgresTarget:
             columns=tuple(columns),
             mode=self._mode,
             key=self._table.key,
-            deleted_place=len(names) if has_deleted else None,
+            deleted_index=len(names) if has_deleted else None,
         )
         self._merge(merge, attempts, marker)
 
-    def _prepare(self, connection: Any, rows: Any) -> list[Written]:
+    def _prepare(self, connection: Any, rows: Any) -> list[WrittenColumn]:
         """Creates missing tables. Returns the columns for the rows. Raises PostgresError."""
         kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
         if DELETED in kinds:
@@ -122,7 +128,7 @@ class PostgresTarget:
                     f"{self._title} has no column '{name}'{suggestion(name, existing)}; it has "
                     f"{', '.join(existing)}"
                 )
-        return [Written(name, kind, existing[name]) for name, kind in kinds.items()]
+        return [WrittenColumn(name, kind, existing[name]) for name, kind in kinds.items()]
 
     def _drop_old_stages(self, connection: Any) -> None:
         """Drops the stages of killed runs. A run that still writes loses its stage, and with it its
@@ -144,20 +150,20 @@ class PostgresTarget:
             finally:
                 connection.execute("SET lock_timeout TO 0")
 
-    def _verdict(self, connection: Any, marker: Marker) -> Verdict:
+    def _verdict(self, connection: Any, marker: BatchMarker) -> BatchVerdict:
         """Raises StaleCheckpointError."""
         row = connection.execute(
             f"SELECT query_id, batch_id, digest FROM {self._markers} WHERE name = %s FOR UPDATE",
             [self._name],
         ).fetchone()
-        known = [] if row is None else [write_marker(Marker(*row))]
-        return judge(known, marker, self._name)
+        known = [] if row is None else [write_marker(BatchMarker(*row))]
+        return verdict_on(known, marker, self._name)
 
     @property
     def _markers(self) -> str:
-        return quoted_table(beside(self._table.name, MARKERS))
+        return quoted_table(sibling_table(self._table.name, MARKERS))
 
-    def _merge(self, merge: Merge, attempts: list[int], marker: Marker | None) -> None:
+    def _merge(self, merge: Merge, attempts: list[int], marker: BatchMarker | None) -> None:
         with connected(self._table.url, self._title) as connection, connection.transaction():
             if marker is not None:
                 connection.execute(
@@ -166,7 +172,7 @@ class PostgresTarget:
                     [self._name],
                 )
                 # With the row's lock, no other run can commit before this one.
-                if self._verdict(connection, marker) is Verdict.SKIP:
+                if self._verdict(connection, marker) is BatchVerdict.SKIP:
                     return
                 connection.execute(
                     f"UPDATE {self._markers} SET query_id = %s, batch_id = %s, digest = %s, "

@@ -39,7 +39,7 @@ class DeltaTarget:
     def __init__(self, table: Table, name: str) -> None:
         self._library = delta_library()
         if "://" in table.path:
-            raise MoldauError(f"table {table.path}: Delta tables can only be in folders yet")
+            raise MoldauError(f"table {table.path}: so far Delta tables can only be in folders")
         self._path = table.path.rstrip("/")
         self._partition_by = table.partition_by
         self._name = name

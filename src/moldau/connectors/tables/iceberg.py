@@ -14,7 +14,13 @@ from moldau.connectors.tables.hadoop_files import (
     write_aside,
 )
 from moldau.core.pipelines.graph import Table
-from moldau.core.spark.exactly_once import Marker, Verdict, digest_of, judge, write_marker
+from moldau.core.spark.exactly_once import (
+    BatchMarker,
+    BatchVerdict,
+    digest_of,
+    verdict_on,
+    write_marker,
+)
 from moldau.core.spark.options import QUERY_ID_PROPERTY
 from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.spark_errors import short_text
@@ -41,7 +47,7 @@ class IcebergTarget:
         session = rows.sparkSession
         lines = offset_lines(session, self._checkpoint, batch_id)
         query_id = session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY) or ""
-        marker = Marker(query_id, batch_id, digest_of(lines))
+        marker = BatchMarker(query_id, batch_id, digest_of(lines))
         schema = _arrow_schema(rows)
         table = self._table(schema)
         if self._is_committed(table, marker):
@@ -105,9 +111,9 @@ class IcebergTarget:
                 f"partition_by says {', '.join(self._partition_by) or 'nothing'}"
             )
 
-    def _is_committed(self, table: Any, marker: Marker) -> bool:
+    def _is_committed(self, table: Any, marker: BatchMarker) -> bool:
         """Raises StaleCheckpointError."""
-        return judge(self._last_marker(table), marker, self._name) is Verdict.SKIP
+        return verdict_on(self._last_marker(table), marker, self._name) is BatchVerdict.SKIP
 
     def _last_marker(self, table: Any) -> list[str]:
         """The marker in the last snapshot of this query. Snapshots expire, also when other programs
@@ -137,7 +143,7 @@ class IcebergTarget:
             raise self._error(error) from None
         return transaction
 
-    def _commit(self, table: Any, schema: Any, files: list[str], marker: Marker) -> None:
+    def _commit(self, table: Any, schema: Any, files: list[str], marker: BatchMarker) -> None:
         from pyiceberg.exceptions import CommitFailedException
 
         text = {self._key: write_marker(marker)}
@@ -207,7 +213,8 @@ def _folder_of(location: str, table: str) -> str:
     folder = location.removeprefix("file://").removeprefix("file:")
     if "://" in folder:
         raise MoldauError(
-            f"table {table}: its files are at {location}; Iceberg tables can only be in folders yet"
+            f"table {table}: its files are at {location}; "
+            "so far Iceberg tables can only be in folders"
         )
     return folder
 

@@ -8,7 +8,13 @@ from typing import Any
 
 from moldau.connectors.tables.hadoop_files import Disk, aside_folder, new_aside, write_aside
 from moldau.core.pipelines.graph import Table
-from moldau.core.spark.exactly_once import Marker, Verdict, digest_of, judge, write_marker
+from moldau.core.spark.exactly_once import (
+    BatchMarker,
+    BatchVerdict,
+    digest_of,
+    verdict_on,
+    write_marker,
+)
 from moldau.core.spark.options import QUERY_ID_PROPERTY
 from moldau.spark.sink.checkpoint_files import offset_lines
 
@@ -29,10 +35,10 @@ class ParquetTable:
         disk = Disk(session)
         lines = offset_lines(session, self._checkpoint, batch_id)
         query_id = session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY) or ""
-        marker = Marker(query_id, batch_id, digest_of(lines))
+        marker = BatchMarker(query_id, batch_id, digest_of(lines))
         commit_file = f"{self._path}/{_FOLDER}/{self._name}.json"
         last = json.loads(disk.read(commit_file) or "{}")
-        if judge([last.get("marker", "")], marker, self._name) is Verdict.SKIP:
+        if verdict_on([last.get("marker", "")], marker, self._name) is BatchVerdict.SKIP:
             self._move(disk, last["files"])
             # The state of stateful steps is not committed yet: run them without writing.
             rows.write.format("noop").mode("overwrite").save()

@@ -14,7 +14,7 @@ KNOWN_OPTIONS = (
     "skipFirstLine", "cursorParam", "cursorLast", "cursorNext", "cursorStart", "keep",
 )  # fmt: skip
 # The request may succeed later: the problem is the server or the network.
-_PASSING = frozenset({408, 425, 429})
+_TRANSIENT = frozenset({408, 425, 429})
 _SERVER_ERRORS = range(500, 600)
 _BACKOFF_MS_MAX = 60_000
 
@@ -61,14 +61,14 @@ def read_options(values: Mapping[str, str]) -> HttpOptions:
             raise OptionError(f"there is no option '{name}'{suggestion(name, KNOWN_OPTIONS)}")
     url = values.get("url", "")
     if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).netloc:
-        raise OptionError(f"url is http://host/… or https://host/…, not '{url}'")
+        raise OptionError(f"url must be http://host/… or https://host/…, not '{url}'")
     return HttpOptions(
         url=url,
-        every_ms=_whole(values, "everyMs", 10_000),
-        timeout_ms=_whole(values, "timeoutMs", 30_000),
-        attempts=_whole(values, "attempts", 5),
-        headers=_words(values, "headers"),
-        params=_words(values, "params"),
+        every_ms=_whole_number(values, "everyMs", 10_000),
+        timeout_ms=_whole_number(values, "timeoutMs", 30_000),
+        attempts=_whole_number(values, "attempts", 5),
+        headers=_text_pairs(values, "headers"),
+        params=_text_pairs(values, "params"),
         path=values.get("path"),
         is_lines=values.get("lines", "false").lower() == "true",
         skips_first_line=values.get("skipFirstLine", "false").lower() == "true",
@@ -80,19 +80,19 @@ def read_options(values: Mapping[str, str]) -> HttpOptions:
     )
 
 
-def _whole(values: Mapping[str, str], name: str, default: int) -> int:
+def _whole_number(values: Mapping[str, str], name: str, default: int) -> int:
     text = values.get(name, str(default))
     if not text.isdecimal() or int(text) < 1:
-        raise OptionError(f"{name} is a whole number from 1, not '{text}'")
+        raise OptionError(f"{name} must be a whole number from 1, not '{text}'")
     return int(text)
 
 
-def _words(values: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:
+def _text_pairs(values: Mapping[str, str], name: str) -> tuple[tuple[str, str], ...]:
     try:
         pairs = json.loads(values.get(name, "{}"))
         return tuple((str(key), str(value)) for key, value in pairs.items())
     except (ValueError, AttributeError):
-        raise OptionError(f"{name} is a JSON object of texts") from None
+        raise OptionError(f"{name} must be a JSON object of texts") from None
 
 
 def address_of(options: HttpOptions, position: PollPosition) -> str:
@@ -122,7 +122,7 @@ def rows_of(body: bytes, options: HttpOptions) -> Iterator[Row]:
         yield Row(body, f"the response is not JSON: {error}")
         return
     try:
-        value = _dig(document, options.path)
+        value = _value_at(document, options.path)
     except LookupError:
         yield Row(body, f"the response has nothing at '{options.path}'")
         return
@@ -149,9 +149,9 @@ def _next_cursor(
 ) -> str | None:
     try:
         if options.cursor_next is not None:
-            value = _dig(json.loads(body), options.cursor_next)
+            value = _value_at(json.loads(body), options.cursor_next)
         elif options.cursor_last is not None and rows and rows[-1].error is None:
-            value = _dig(json.loads(rows[-1].value), options.cursor_last)
+            value = _value_at(json.loads(rows[-1].value), options.cursor_last)
         else:
             return before
     except (ValueError, LookupError, RecursionError):
@@ -159,7 +159,7 @@ def _next_cursor(
     return before if value in {None, "", False} or isinstance(value, dict | list) else str(value)
 
 
-def _dig(document: Any, path: str | None) -> Any:
+def _value_at(document: Any, path: str | None) -> Any:
     """Raises LookupError."""
     for name in path.split(".") if path else ():
         if isinstance(document, list) and name.isdecimal():
@@ -171,9 +171,9 @@ def _dig(document: Any, path: str | None) -> Any:
     return document
 
 
-def is_passing(status: int) -> bool:
+def is_transient(status: int) -> bool:
     """Whether a retry may get another response."""
-    return status in _PASSING or status in _SERVER_ERRORS
+    return status in _TRANSIENT or status in _SERVER_ERRORS
 
 
 def backoff_ms(failures: int) -> int:

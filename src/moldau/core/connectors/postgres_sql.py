@@ -53,8 +53,8 @@ def quoted_table(name: str) -> str:
     return ".".join(quoted(part) for part in name.split(".", 1))
 
 
-def beside(table: str, name: str) -> str:
-    """Another table of the same schema."""
+def sibling_table(table: str, name: str) -> str:
+    """A table of another name in the same schema."""
     schema, dot, _ = table.rpartition(".")
     return f"{schema}{dot}{name}"
 
@@ -88,7 +88,7 @@ def spark_kind_of(kind: str) -> str:
 
 
 @frozen
-class Written:
+class WrittenColumn:
     """A column of the rows, and the table's column for it."""
 
     name: str
@@ -133,8 +133,9 @@ def create_table(table: str, columns: dict[str, str], key: tuple[str, ...]) -> s
 
 
 def create_markers(table: str) -> str:
+    markers = quoted_table(sibling_table(table, MARKERS))
     return (
-        f"CREATE TABLE IF NOT EXISTS {quoted_table(beside(table, MARKERS))} (name text PRIMARY KEY,"
+        f"CREATE TABLE IF NOT EXISTS {markers} (name text PRIMARY KEY,"
         " query_id text NOT NULL, batch_id bigint NOT NULL, digest text NOT NULL,"
         " committed timestamptz NOT NULL DEFAULT now())"
     )
@@ -146,43 +147,43 @@ class Merge:
 
     table: str
     stage: str
-    columns: tuple[Written, ...]
+    columns: tuple[WrittenColumn, ...]
     mode: Mode
     key: tuple[str, ...] = ()
-    deleted_place: int | None = None
-    """The stage column that marks deleted rows."""
+    deleted_index: int | None = None
+    """The index of the stage column that marks deleted rows."""
 
     def statements(self) -> list[tuple[str, bool]]:
         """Each statement, and whether it takes the parameter."""
         names = _names(column.name for column in self.columns)
         values = ", ".join(column.value(index) for index, column in enumerate(self.columns))
         insert = f"INSERT INTO {quoted_table(self.table)} ({names}) SELECT {values} FROM"
-        counts = f"{quoted_table(self.stage)} WHERE attempt = ANY(%s)"
+        valid_rows = f"{quoted_table(self.stage)} WHERE attempt = ANY(%s)"
         match self.mode:
             case Mode.APPEND:
-                return [(f"{insert} {counts} ORDER BY part, place", True)]
+                return [(f"{insert} {valid_rows} ORDER BY part, place", True)]
             case Mode.COMPLETE:
                 # Not TRUNCATE, so concurrent readers still see the old rows.
                 return [
                     (f"DELETE FROM {quoted_table(self.table)}", False),
-                    (f"{insert} {counts}", True),
+                    (f"{insert} {valid_rows}", True),
                 ]
             case Mode.UPSERT:
-                return [(self._upsert(insert, counts), True)]
+                return [(self._upsert(insert, valid_rows), True)]
 
-    def _upsert(self, insert: str, counts: str) -> str:
-        places = {column.name: index for index, column in enumerate(self.columns)}
-        key_texts = ", ".join(stage_column(places[name]) for name in self.key)
+    def _upsert(self, insert: str, valid_rows: str) -> str:
+        indexes = {column.name: index for index, column in enumerate(self.columns)}
+        key_texts = ", ".join(stage_column(indexes[name]) for name in self.key)
         # Within a batch, the last row of a key wins.
         latest = (
-            f"WITH latest AS (SELECT DISTINCT ON ({key_texts}) * FROM {counts} "
+            f"WITH latest AS (SELECT DISTINCT ON ({key_texts}) * FROM {valid_rows} "
             f"ORDER BY {key_texts}, part DESC, place DESC)"
         )
         is_gone = "false"
-        if self.deleted_place is not None:
-            is_gone = f"coalesce({stage_column(self.deleted_place)}::boolean, false)"
+        if self.deleted_index is not None:
+            is_gone = f"coalesce({stage_column(self.deleted_index)}::boolean, false)"
             same = " AND ".join(
-                f"t.{quoted(name)} = {self.columns[places[name]].value(places[name])}"
+                f"t.{quoted(name)} = {self.columns[indexes[name]].value(indexes[name])}"
                 for name in self.key
             )
             latest += (
@@ -266,7 +267,7 @@ def check_lag(cursor: Cursor) -> None:
     """Raises OptionError."""
     if cursor.lag_ms and cursor.kinds[0] not in _TIME_KINDS:
         raise OptionError(
-            f"table {cursor.table}: a lag needs a column of times, and {cursor.columns[0]} is "
+            f"table {cursor.table}: a lag needs a column of times, but {cursor.columns[0]} is "
             f"{cursor.kinds[0]}"
         )
 

@@ -22,28 +22,28 @@ from moldau.core.consumer.consumer_protocol import (
     write_subscription,
 )
 from moldau.core.consumer.membership import (
-    Ask,
-    AskFailed,
     Assigned,
+    AssignmentComputed,
     CommitRefused,
+    ComputeAssignment,
     Effect,
     Event,
     Fail,
     HeartbeatAnswered,
     Joined,
     Left,
-    MakeShares,
     MemberState,
     Partitions,
     Polled,
     PollExpired,
     Prepare,
     Prepared,
-    RejoinWanted,
-    SharesMade,
+    RejoinNeeded,
+    RequestFailed,
+    SendRequest,
+    SendWithoutReply,
     Subscribed,
     Synced,
-    Tell,
 )
 from moldau.frozen import frozen
 from moldau.protocol.error_codes import RETRIABLE, ErrorCode
@@ -97,7 +97,7 @@ class ClassicMembership:
         return self.state in {MemberState.UNJOINED, MemberState.FAILED}
 
     @property
-    def is_beating(self) -> bool:
+    def must_send_heartbeats(self) -> bool:
         # While JoinGroup or SyncGroup is parked, the coordinator expects no heartbeats.
         is_member = self.generation != NO_GENERATION and bool(self.member_id)
         return is_member and self.state in {
@@ -124,15 +124,15 @@ class ClassicMembership:
                 return self._prepared()
             case Joined():
                 return self._joined(event)
-            case SharesMade():
-                return self._shares_made(event)
+            case AssignmentComputed():
+                return self._assignment_computed(event)
             case Synced():
                 return self._synced(event)
             case HeartbeatAnswered():
                 return self._heartbeat_answered(event)
-            case AskFailed():
+            case RequestFailed():
                 return self._rejoin(find_coordinator=True)
-            case RejoinWanted(reason):
+            case RejoinNeeded(reason):
                 self._request_rejoin(reason)
             case PollExpired():
                 return self._leave("the user did not poll in time", is_lost=True)
@@ -177,12 +177,12 @@ class ClassicMembership:
     def _prepared(self) -> list[Effect]:
         if self.state is not MemberState.PREPARING:
             return []
-        # A user's assignor may raise: then the next poll tries again.
+        # A user's assignor may raise: the next poll retries.
         self.state = MemberState.UNJOINED
         request = self._join_request()
         self.state = MemberState.JOINING
         self._must_rejoin = False
-        return [Ask(request)]
+        return [SendRequest(request)]
 
     def _join_request(self) -> JoinGroupRequest:
         view = MemberView(
@@ -220,7 +220,9 @@ class ClassicMembership:
         if self.state not in {MemberState.JOINING, MemberState.SYNCING}:
             return []
         self.state = MemberState.JOINING
-        return [Ask(self._join_request(), after_failure=True, find_coordinator=find_coordinator)]
+        return [
+            SendRequest(self._join_request(), after_failure=True, find_coordinator=find_coordinator)
+        ]
 
     def _joined(self, event: Joined) -> list[Effect]:
         if self.state is not MemberState.JOINING:
@@ -231,7 +233,7 @@ class ClassicMembership:
             return self._begin_sync(event)
         if code is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = answer.member_id
-            return [Ask(self._join_request())]
+            return [SendRequest(self._join_request())]
         if code is ErrorCode.UNKNOWN_MEMBER_ID:
             return self._start_over(code)
         if code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
@@ -255,18 +257,18 @@ class ClassicMembership:
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"the assignor '{self.assignor}' was chosen"
             )
         if not self.is_leader or answer.skip_assignment:
-            return [Ask(self._sync_request([]))]
+            return [SendRequest(self._sync_request([]))]
         members = {
             each.member_id: read_subscription(bytes(each.metadata), each.group_instance_id)
             for each in answer.members
         }
-        return [MakeShares(self.generation, self.assignor, members)]
+        return [ComputeAssignment(self.generation, self.assignor, members)]
 
-    def _shares_made(self, event: SharesMade) -> list[Effect]:
+    def _assignment_computed(self, event: AssignmentComputed) -> list[Effect]:
         if self.state is not MemberState.SYNCING or event.generation != self.generation:
             return []
         return [
-            Ask(
+            SendRequest(
                 self._sync_request(
                     [
                         SyncGroupRequestAssignment(member_id=member, assignment=content)
@@ -292,7 +294,7 @@ class ClassicMembership:
             return []
         code = _code(event.answer.error_code)
         if code is ErrorCode.NONE:
-            return self._take_share(read_assignment(bytes(event.answer.assignment)))
+            return self._take_assignment(read_assignment(bytes(event.answer.assignment)))
         if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
             return self._start_over(code)
         if code in RETRIABLE or code is ErrorCode.REBALANCE_IN_PROGRESS:
@@ -314,7 +316,7 @@ class ClassicMembership:
             self.member_id = ""
         self.generation = self._last_generation = NO_GENERATION
 
-    def _take_share(self, share: Partitions) -> list[Effect]:
+    def _take_assignment(self, share: Partitions) -> list[Effect]:
         self.state = MemberState.STABLE
         had = set(self.owned)
         added = tuple(each for each in share if each not in had)
@@ -339,7 +341,7 @@ class ClassicMembership:
                 self._request_rejoin("the group is rebalancing")
             return []
         if event.code is ErrorCode.FENCED_INSTANCE_ID:
-            return self._fail(event.code, "another member has taken this group.instance.id")
+            return self._fail(event.code, "another member has this group.instance.id")
         if event.code in _LOST_MEMBERSHIP:
             self._lose_membership(event.code)
             return []
@@ -360,7 +362,7 @@ class ClassicMembership:
         effects: list[Effect] = []
         # Static members do not leave: they keep their partitions.
         if self.member_id and self._options.instance_id is None:
-            effects.append(Tell(self._leave_request(reason)))
+            effects.append(SendWithoutReply(self._leave_request(reason)))
         self.member_id = ""
         self.generation = self._last_generation = NO_GENERATION
         self._is_lost = is_lost

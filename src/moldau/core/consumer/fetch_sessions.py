@@ -7,10 +7,7 @@ full (epoch 0) -> incremental (1, 2, …) -> any error -> full
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from moldau.types import INT32_MAX, TopicPartition, Uuid
-
-NO_SESSION = 0
-_FIRST_EPOCH = 0
+from moldau.types import FIRST_FETCH_EPOCH, INT32_MAX, NO_FETCH_SESSION, TopicPartition, Uuid
 
 
 class FetchRow(NamedTuple):
@@ -31,20 +28,20 @@ class SessionPlan(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        return self.epoch == _FIRST_EPOCH
+        return self.epoch == FIRST_FETCH_EPOCH
 
 
 class FetchSession:
     """The session with one broker."""
 
     def __init__(self) -> None:
-        self._id = NO_SESSION
-        self._epoch = _FIRST_EPOCH
+        self._id = NO_FETCH_SESSION
+        self._epoch = FIRST_FETCH_EPOCH
         self._known: dict[TopicPartition, FetchRow] = {}
 
     def plan(self, requested: Mapping[TopicPartition, FetchRow]) -> SessionPlan:
         before, self._known = self._known, dict(requested)
-        if self._epoch == _FIRST_EPOCH:
+        if self._epoch == FIRST_FETCH_EPOCH:
             return SessionPlan(self._id, self._epoch, dict(requested), {})
         changed = {each: row for each, row in requested.items() if before.get(each) != row}
         forgotten = {
@@ -57,14 +54,14 @@ class FetchSession:
     def answered(self, session_id: int) -> None:
         """A broker without room for a session returns none; then every request is a full one."""
         self._id = session_id
-        if session_id == NO_SESSION:
-            self._epoch = _FIRST_EPOCH
+        if session_id == NO_FETCH_SESSION:
+            self._epoch = FIRST_FETCH_EPOCH
         else:
             self._epoch = 1 if self._epoch == INT32_MAX else self._epoch + 1
 
     def reset(self, *, is_gone: bool = False) -> None:
         """Starts over after an error. The broker drops the old session unless it is gone."""
-        self._epoch = _FIRST_EPOCH
+        self._epoch = FIRST_FETCH_EPOCH
         self._known = {}
         if is_gone:
-            self._id = NO_SESSION
+            self._id = NO_FETCH_SESSION

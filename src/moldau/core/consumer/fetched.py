@@ -35,8 +35,8 @@ from moldau.protocol.records.scanned_batch import (
 )
 from moldau.types import Buffer
 
-Readers = tuple[Any, Any]
-"""Deserializers of keys and values; None leaves bytes."""
+Deserializers = tuple[Any, Any]
+"""Deserializers of keys and of values; None keeps the bytes."""
 
 
 @frozen(kw_only=True)
@@ -100,7 +100,7 @@ class Fetched:
         kept = {batch.position for batch in committed_batches(views, self.aborted)}
         return [each for each in data if each[POSITION] in kept]
 
-    def take(self, into: list[ConsumerRecord], count: int, readers: Readers) -> bool:
+    def take(self, into: list[ConsumerRecord], count: int, readers: Deserializers) -> bool:
         """Appends up to `count` records and moves the position. False if nothing is left."""
         state = self.state
         while count > 0:
@@ -134,7 +134,7 @@ class Fetched:
         self.state.position_epoch = self.last_epoch
         self.state.taken(self.size_bytes)
 
-    def _open_next(self, readers: Readers) -> bool:
+    def _open_next(self, readers: Deserializers) -> bool:
         for position, size, base, last, epoch, latest, flags, *_, count, first in self._batches:
             if last < self.start_offset:
                 continue

@@ -39,7 +39,7 @@ class Subscribed:
 
 @frozen
 class Polled:
-    """The user called poll: steps that wait for it continue."""
+    """The user called poll, so steps that waited for it continue."""
 
 
 @frozen
@@ -53,7 +53,7 @@ class Joined:
 
 
 @frozen
-class SharesMade:
+class AssignmentComputed:
     generation: int
     shares: Mapping[str, bytes]
 
@@ -74,12 +74,12 @@ class HeartbeatAnswered:
 
 
 @frozen
-class AskFailed:
+class RequestFailed:
     """A request of a rebalance failed without a response, as its connection broke."""
 
 
 @frozen
-class RejoinWanted:
+class RejoinNeeded:
     reason: str
 
 
@@ -106,11 +106,11 @@ Event = (
     | Polled
     | Prepared
     | Joined
-    | SharesMade
+    | AssignmentComputed
     | Synced
     | HeartbeatAnswered
-    | AskFailed
-    | RejoinWanted
+    | RequestFailed
+    | RejoinNeeded
     | PollExpired
     | CommitRefused
     | Left
@@ -122,15 +122,17 @@ Event = (
 
 @frozen
 class Prepare:
-    """Commit, notify the user, then send Prepared. `is_lost`: others may own them already."""
+    """Commit, notify the user, then send Prepared. `is_lost`: other members may already own the
+    partitions.
+    """
 
     revoked: Partitions
     is_lost: bool
 
 
 @frozen
-class Ask:
-    """A request to the coordinator, delayed after a failure. The response comes as an event."""
+class SendRequest:
+    """Send a request to the coordinator, later after a failure. The response comes as an event."""
 
     request: Message
     after_failure: bool = False
@@ -138,8 +140,8 @@ class Ask:
 
 
 @frozen
-class MakeShares:
-    """Compute the assignment as leader; answered with SharesMade."""
+class ComputeAssignment:
+    """Compute the assignment as leader; answered with AssignmentComputed."""
 
     generation: int
     assignor: str
@@ -156,8 +158,8 @@ class Assigned:
 
 
 @frozen
-class Tell:
-    """A request whose response does not matter, such as LeaveGroup."""
+class SendWithoutReply:
+    """Send a request whose response does not matter, such as LeaveGroup."""
 
     request: Message
 
@@ -167,7 +169,7 @@ class Fail:
     error: KafkaError
 
 
-Effect = Prepare | Ask | MakeShares | Assigned | Tell | Fail
+Effect = Prepare | SendRequest | ComputeAssignment | Assigned | SendWithoutReply | Fail
 
 
 class Membership(Protocol):
@@ -181,7 +183,7 @@ class Membership(Protocol):
         """Whether a step waits for the next poll."""
 
     @property
-    def is_beating(self) -> bool:
+    def must_send_heartbeats(self) -> bool:
         """Whether the coordinator expects heartbeats."""
 
     def step(self, event: Event) -> list[Effect]: ...

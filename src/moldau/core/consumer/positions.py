@@ -7,18 +7,18 @@ from collections.abc import Collection, Iterable, Iterator
 
 from moldau.core.consumer.resets import ResetPolicy
 from moldau.frozen import frozen
-from moldau.types import NO_EPOCH, NO_NODE, NO_OFFSET, TopicPartition, Uuid
+from moldau.types import NO_EPOCH, NO_NODE, NO_OFFSET, BrokerId, TopicPartition, Uuid
 
 
 @frozen
 class OffsetAndMetadata:
-    """A committed offset: that of the next record to read."""
+    """A committed offset: the offset of the next record to read."""
 
     offset: int
     metadata: str = ""
-    """A text that the user keeps with the offset."""
+    """A text that the user stores with the offset."""
     leader_epoch: int = NO_EPOCH
-    """Of the last record that was read; -1 if it is unknown."""
+    """The leader epoch of the last record that was read; -1 if it is unknown."""
 
 
 class PartitionState:
@@ -67,7 +67,7 @@ class PartitionState:
         self.end_offset: int = NO_OFFSET
         """The end for this consumer: in read_committed, the last stable offset."""
         self.log_start_offset: int = NO_OFFSET
-        self.preferred_replica: int = NO_NODE
+        self.preferred_replica = NO_NODE
         self.preferred_until_ms = 0.0
         # Each is written by one thread only, so no lock is needed.
         self._arrived_bytes = 0
@@ -97,7 +97,7 @@ class PartitionState:
         self.version += 1
         self.fetch_offset, self.fetch_epoch = self.position, self.position_epoch
 
-    def want_reset(self, policy: ResetPolicy) -> None:
+    def request_reset(self, policy: ResetPolicy) -> None:
         self.version += 1
         self.position = None
         self.reset = policy
@@ -114,7 +114,7 @@ class PartitionState:
             return None
         return max(self.end_offset - self.position, 0)
 
-    def led_by(self, epoch: int, topic_id: Uuid) -> None:
+    def leader_changed(self, epoch: int, topic_id: Uuid) -> None:
         """A new leader: the position must be validated against its log first (KIP-320)."""
         if topic_id != self.topic_id:
             # A topic that was created again starts with new epochs.
@@ -126,7 +126,7 @@ class PartitionState:
             self.must_validate |= self.leader_epoch != NO_EPOCH and self.fetch_epoch != NO_EPOCH
             self.leader_epoch = epoch
 
-    def read_from(self, leader: int, now_ms: float) -> int:
+    def replica_to_read(self, leader: BrokerId, now_ms: float) -> BrokerId:
         """The preferred read replica while it is valid (KIP-392), else the leader."""
         if self.preferred_replica != NO_NODE and now_ms < self.preferred_until_ms:
             return self.preferred_replica

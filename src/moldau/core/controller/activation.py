@@ -1,4 +1,4 @@
-"""What a controller writes when it becomes active, before it decides anything."""
+"""The records that a controller writes when it becomes active, before its first decision."""
 
 from collections.abc import Sequence
 

@@ -19,7 +19,7 @@ from moldau.core.metadata.levels import DIRECTORIES_FROM
 from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.types import Uuid
+from moldau.types import BrokerId, Uuid
 
 if TYPE_CHECKING:
     import random
@@ -72,11 +72,11 @@ class DecisionContext:
             if drawn[0] >> 2 != 62:
                 return Uuid(bytes(drawn))
 
-    def is_active(self, broker_id: int) -> bool:
+    def is_active(self, broker_id: BrokerId) -> bool:
         broker = self.image.brokers.get(broker_id)
         return broker is not None and not broker.is_fenced and not broker.in_controlled_shutdown
 
-    def may_lead(self, partition: PartitionImage, broker_id: int) -> bool:
+    def may_lead(self, partition: PartitionImage, broker_id: BrokerId) -> bool:
         """Whether the directory that holds the replica is online; not whether the broker is."""
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker_id not in partition.replicas:
@@ -90,7 +90,7 @@ class DecisionContext:
             if not is_leaving and has_uncordoned_directory(broker):
                 yield UsableBroker(broker.broker_id, broker.rack, broker.is_fenced)
 
-    def default_directory(self, broker_id: int) -> Uuid:
+    def default_directory(self, broker_id: BrokerId) -> Uuid:
         """The directory of a new replica until its broker reports another one."""
         broker = self.image.brokers.get(broker_id)
         if not self.has_directories or (broker is not None and not broker.log_directories):
@@ -99,7 +99,7 @@ class DecisionContext:
             return broker.log_directories[0]
         return UNASSIGNED_DIRECTORY
 
-    def check_broker_epoch(self, broker_id: int, broker_epoch: int) -> BrokerImage:
+    def check_broker_epoch(self, broker_id: BrokerId, broker_epoch: int) -> BrokerImage:
         broker = self.image.brokers.get(broker_id)
         if broker is None:
             detail = f"No broker registration found for broker id {broker_id}"

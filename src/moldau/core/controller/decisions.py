@@ -1,5 +1,5 @@
-"""Which function decides each request to the controller. Its module is imported at the first such
-request, because a node starts without most of them.
+"""The functions that decide the controller's requests. The module of each is imported at its first
+request, because a starting node needs few of them.
 """
 
 from collections.abc import Callable

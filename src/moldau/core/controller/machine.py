@@ -19,6 +19,7 @@ from moldau.protocol.log_records import (
 )
 from moldau.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from moldau.protocol.wire.schema import Message
+from moldau.types import BrokerId
 
 if TYPE_CHECKING:
     import random
@@ -83,24 +84,25 @@ class Controller:
         """The records of the request's decision have been replayed."""
         if not isinstance(request, BrokerHeartbeatRequest):
             return
-        broker = self.image.brokers[request.broker_id]
+        broker_id = BrokerId(request.broker_id)
+        broker = self.image.brokers[broker_id]
         if broker.is_fenced and request.want_shut_down:
             # It may shut down now: its next start need not wait for this session to expire.
-            self.sessions.end(request.broker_id, request.broker_epoch)
+            self.sessions.end(broker_id, request.broker_epoch)
             return
-        self.sessions.heard(request.broker_id, request.broker_epoch, now_ms)
-        self.sessions.caught_up_to(request.broker_id, request.current_metadata_offset)
+        self.sessions.heard(broker_id, request.broker_epoch, now_ms)
+        self.sessions.caught_up_to(broker_id, request.current_metadata_offset)
         if broker.in_controlled_shutdown and not broker.is_fenced:
-            self.sessions.shutting_down(request.broker_id, self.image.offset)
+            self.sessions.shutting_down(broker_id, self.image.offset)
 
     def _note(self, record: Message, offset: int) -> None:
         if isinstance(record, RegisterBrokerRecord):
             before = self.image.brokers.get(record.broker_id)
             if before is None or before.epoch != record.broker_epoch:
-                self.sessions.registered(record.broker_id, offset)
+                self.sessions.registered(BrokerId(record.broker_id), offset)
         elif isinstance(record, UnregisterBrokerRecord):
-            self.sessions.forget(record.broker_id)
+            self.sessions.forget(BrokerId(record.broker_id))
         elif isinstance(record, FenceBrokerRecord):
-            self.sessions.fenced(record.id)
+            self.sessions.fenced(BrokerId(record.id))
         elif isinstance(record, BrokerRegistrationChangeRecord) and record.fenced == FENCED:
-            self.sessions.fenced(record.broker_id)
+            self.sessions.fenced(BrokerId(record.broker_id))

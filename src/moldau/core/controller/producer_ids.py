@@ -10,7 +10,7 @@ from moldau.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsResponse,
 )
 from moldau.protocol.wire.schema import Message
-from moldau.types import INT64_MAX
+from moldau.types import INT64_MAX, BrokerId
 
 BLOCK_SIZE = 1000
 _LAST_ID = INT64_MAX
@@ -19,7 +19,7 @@ _LAST_ID = INT64_MAX
 def decide_allocate_producer_ids(
     context: DecisionContext, request: AllocateProducerIdsRequest, _version: int
 ) -> Decision[Message, AllocateProducerIdsResponse]:
-    context.check_broker_epoch(request.broker_id, request.broker_epoch)
+    context.check_broker_epoch(BrokerId(request.broker_id), request.broker_epoch)
     first = context.image.next_producer_id
     if first > _LAST_ID - BLOCK_SIZE:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids have been given out")

@@ -6,30 +6,32 @@ the commit. So an `Append` names what follows it: records to replay, answers to 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, NewType, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from moldau.core.coordinator.records import CoordinatorRecord
 from moldau.frozen import frozen
+from moldau.protocol.error_codes import ErrorCode
 
-Ticket = NewType("Ticket", int)
-"""Identifies a request that waits for its answer."""
-
+AnswerT = TypeVar("AnswerT")
 SequelT = TypeVar("SequelT")
 RequestT = TypeVar("RequestT")
 
 TimerKey: TypeAlias = tuple[str, ...]
-Answer: TypeAlias = object
-"""A response, or its content. An ErrorCode refuses the whole request; the API's handler builds the
-response for it.
-"""
+
+
+class Ticket(int, Generic[AnswerT]):
+    """Identifies a request that waits for an answer of this type: a response, or its content."""
+
+    __slots__ = ()
 
 
 @frozen
-class Reply:
+class Reply(Generic[AnswerT]):
     """An answer to a request. It is dropped if the request is gone."""
 
-    ticket: Ticket
-    answer: Answer
+    ticket: Ticket[AnswerT]
+    answer: AnswerT | ErrorCode
+    """An ErrorCode refuses the whole request; the API's handler builds the response for it."""
 
 
 @frozen
@@ -64,6 +66,10 @@ class Marker:
     commits: bool
 
 
+AnyTicket: TypeAlias = Ticket[Any]
+AnyReply: TypeAlias = Reply[Any]
+
+
 @dataclass(slots=True, kw_only=True)
 class Append(Generic[SequelT]):
     """In this order: append, replay, `appended(sequel)`, commit, replies, `committed(sequel)`. If a
@@ -74,7 +80,7 @@ class Append(Generic[SequelT]):
     records: Sequence[CoordinatorRecord]
     replays: bool = False
     """Replay the records after the append. Otherwise the sequel or the caller applies them."""
-    replies: list[Reply] = field(default_factory=list)
+    replies: list[AnyReply] = field(default_factory=list)
     sequel: SequelT | None = None
     is_atomic: bool = True
     """All records in one batch. Otherwise they may be split into several."""
@@ -93,7 +99,7 @@ class Request(Generic[RequestT]):
     what: RequestT
 
 
-Effect: TypeAlias = Reply | StartTimer | StopTimer | Append[SequelT] | Request[RequestT]
+Effect: TypeAlias = AnyReply | StartTimer | StopTimer | Append[SequelT] | Request[RequestT]
 
 
 class Turn(Generic[SequelT, RequestT]):
@@ -105,10 +111,10 @@ class Turn(Generic[SequelT, RequestT]):
         self.now_ms = now_ms
         self.effects: list[Effect[SequelT, RequestT]] = []
 
-    def reply(self, ticket: Ticket, answer: Answer) -> None:
+    def reply(self, ticket: Ticket[AnswerT], answer: AnswerT | ErrorCode) -> None:
         self.effects.append(Reply(ticket, answer))
 
-    def reply_when_durable(self, ticket: Ticket, answer: Answer) -> None:
+    def reply_when_durable(self, ticket: Ticket[AnswerT], answer: AnswerT | ErrorCode) -> None:
         """Replies after the commit of this turn's last append, or at once if there is none."""
         for effect in reversed(self.effects):
             if isinstance(effect, Append):

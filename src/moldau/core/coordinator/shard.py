@@ -4,9 +4,9 @@ Its shell loads it (`replay` in the log's order), reports that, and then perform
 every turn. State that is in the log never runs ahead of the log. It changes in three ways: by
 `replay` (loading, and an `Append` with `replays`), in `appended` or `committed` by the sequel that
 holds what its records say, or at once where losing the change is harmless. Only two changes are of
-the last kind: the fence in front of an aborted transaction, and the members of a classic group. All
-three end in the state that replaying the log would give, apart from what is not in the log at all
-(waiting requests, joining members): that is lost with the shard, and clients begin it again.
+the last kind: the epoch that fences a producer before its transaction is aborted, and the members
+of a classic group. All three end in the state that replaying the log would give. State that is not
+in the log at all (waiting requests, joining members) is lost with the shard, and clients retry.
 """
 
 from typing import Any, Protocol, TypeAlias

@@ -7,8 +7,7 @@ Between two assignments the members are soft state: the log has the last assignm
 from collections import Counter
 from collections.abc import Collection
 
-from moldau.core.coordinator.effects import Ticket
-from moldau.core.groups.member import NO_ASSIGNMENT, Member, Protocols
+from moldau.core.groups.member import NO_ASSIGNMENT, JoinTicket, Member, Protocols
 from moldau.core.groups.states import ALLOWED, GroupState
 from moldau.core.groups.subscriptions import CONSUMER_PROTOCOL, subscribed_topics
 from moldau.protocol.error_codes import ErrorCode
@@ -45,6 +44,8 @@ class ClassicGroup:
         self.has_new_member = False
         """A member joined since the initial delay started, so the delay is extended."""
         self.initial_remaining_ms = 0
+        self.weight = 0
+        """The memory of all members, about."""
         self._joined_count = 0
         self._supporters: Counter[str] = Counter()
 
@@ -122,6 +123,7 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
+        self.weight += member.weight
         self._supporters.update(name for name, _ in member.protocols)
         self._joined_count += member.join_ticket is not None
         self.pending_members.discard(member.member_id)
@@ -133,6 +135,7 @@ class ClassicGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return None
+        self.weight -= member.weight
         self._supporters.subtract(name for name, _ in member.protocols)
         self._joined_count -= member.join_ticket is not None
         if member.instance_id is not None:
@@ -147,6 +150,7 @@ class ClassicGroup:
         assert old.instance_id == new.instance_id is not None, (old, new)
         assert old.join_ticket is None, old
         assert old.sync_ticket is None, old
+        self.weight += new.weight - old.weight
         self._supporters.subtract(name for name, _ in old.protocols)
         self._supporters.update(name for name, _ in new.protocols)
         self._joined_count += new.join_ticket is not None
@@ -160,14 +164,16 @@ class ClassicGroup:
         """The members, with `new` in place of the member `old_id`."""
         return [new if m.member_id == old_id else m for m in self.members.values()]
 
-    def renew(self, member: Member, protocols: Protocols, ticket: Ticket) -> Ticket | None:
+    def renew(self, member: Member, protocols: Protocols, ticket: JoinTicket) -> JoinTicket | None:
         """The member joins again, maybe with other protocols. Returns the replaced ticket."""
         self._supporters.subtract(name for name, _ in member.protocols)
+        self.weight -= member.weight
         member.protocols = protocols
+        self.weight += member.weight
         self._supporters.update(name for name, _ in protocols)
         return self.park_join(member, ticket)
 
-    def park_join(self, member: Member, ticket: Ticket | None) -> Ticket | None:
+    def park_join(self, member: Member, ticket: JoinTicket | None) -> JoinTicket | None:
         """Returns the ticket that waited before, if any."""
         self._joined_count += (ticket is not None) - (member.join_ticket is not None)
         waited, member.join_ticket = member.join_ticket, ticket
@@ -201,7 +207,7 @@ class ClassicGroup:
         return subscribed_topics(m.metadata_for(name) for m in self.members.values())
 
     def mark_loaded(self) -> None:
-        """The log only has empty and stable groups; the members tell which."""
+        """The log only has empty groups and stable ones, which have members."""
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
         self.topics = self.read_topics()
 

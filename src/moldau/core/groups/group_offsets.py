@@ -80,7 +80,7 @@ class GroupOffsets:
                 if len(partition.committed_metadata or "") > metadata_max:
                     code = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
-                    # Of a partition that is named twice the last one counts; Kafka writes both.
+                    # If a partition is named twice, the last one counts; Kafka writes both.
                     by_partition[topic.name, index] = (partition, topic.topic_id)
                 results.append(
                     OffsetCommitResponsePartition(partition_index=index, error_code=code)

@@ -6,7 +6,7 @@ from moldau.core.coordinator.effects import Append, TimerKey
 from moldau.core.coordinator.records import CoordinatorRecord
 from moldau.core.decision import Decision
 from moldau.core.groups.classic_group import ClassicGroup
-from moldau.core.groups.classic_groups import ClassicGroups, Sequel
+from moldau.core.groups.classic_protocol import ClassicProtocol, Sequel
 from moldau.core.groups.foreign_group import ForeignKind, group_id_of
 from moldau.core.groups.group_offsets import GroupOffsets
 from moldau.core.groups.group_records import group_tombstone
@@ -34,7 +34,7 @@ class GroupShard:
     def __init__(self, settings: Callable[[], GroupSettings]) -> None:
         self.registry = GroupRegistry()
         self.store = OffsetStore()
-        self.classic = ClassicGroups(self.registry, settings)
+        self.classic = ClassicProtocol(self.registry, settings)
         self.offsets = GroupOffsets(self.registry, self.store, settings)
         self._settings = settings
         self._to_expire: list[str] = []

@@ -6,10 +6,10 @@ fences the member that had the instance id before.
 
 from dataclasses import replace
 
-from moldau.core.coordinator.effects import Append, Ticket
+from moldau.core.coordinator.effects import Append
 from moldau.core.groups.classic_group import ClassicGroup, select_protocol
 from moldau.core.groups.group_records import group_record
-from moldau.core.groups.member import NO_MEMBER_ID, Caller, Member, Protocols
+from moldau.core.groups.member import NO_MEMBER_ID, Caller, JoinTicket, Member, Protocols
 from moldau.core.groups.rebalancing import (
     complete_if_all_joined,
     expect_heartbeat,
@@ -31,7 +31,7 @@ SKIPS_ASSIGNMENT_FROM = 9
 
 @frozen(kw_only=True)
 class Join:
-    ticket: Ticket
+    ticket: JoinTicket
     version: int
     caller: Caller
     group_id: str
@@ -100,7 +100,7 @@ def _has_room(group: ClassicGroup, member_id: str, settings: GroupSettings) -> b
         case GroupState.EMPTY | GroupState.DEAD:
             return True
         case GroupState.PREPARING_REBALANCE:
-            # Only members that have joined count: so a group above a lowered limit loses the ones
+            # Only members that have joined count, so a group above a lowered limit loses those
             # that rejoin last.
             has_joined = member is not None and member.join_ticket is not None
             return has_joined or group.joined_count < members_max
@@ -235,7 +235,7 @@ def static_member_appended(
 def static_member_committed(
     group: ClassicGroup, stored: StaticMemberStored, settings: GroupSettings, turn: GroupTurn
 ) -> None:
-    """Before version 9 the response cannot tell a leader to skip the assignment. It names the
+    """Before version 9 the response cannot make a leader skip the assignment. It names the
     leader's former id as leader instead, so that the member requests its assignment as a follower.
     """
     join, member_id = stored.join, stored.new.member_id

@@ -18,14 +18,14 @@ GROUP_ID_NOT_FOUND_FROM = 6
 
 
 class GroupFilter:
-    """Case-insensitive. An empty filter passes everything."""
+    """Case-insensitive. An empty filter matches everything."""
 
     def __init__(self, states: Collection[str], types: Collection[str]) -> None:
         self._states = {state.strip().lower() for state in states}
         self._types = {kind.strip().lower() for kind in types}
 
     def listed(self, group: AnyGroup) -> ListedGroup | None:
-        """None if the group does not pass the filter."""
+        """None if the group does not match the filter."""
         listed = _listed(group)
         if self._states and listed.group_state.lower() not in self._states:
             return None

@@ -5,12 +5,25 @@ from typing import TypeAlias
 
 from moldau.core.coordinator.effects import Ticket
 from moldau.frozen import frozen
+from moldau.protocol.messages.join_group import JoinGroupResponse
+from moldau.protocol.messages.sync_group import SyncGroupResponse
 
+JoinTicket: TypeAlias = Ticket[JoinGroupResponse]
 Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 """Names with their metadata, in order of preference, without duplicates."""
 
 NO_MEMBER_ID = ""
 NO_ASSIGNMENT = b""
+
+_MEMBER_BYTES = 1024
+"""A member without its protocols."""
+_PROTOCOL_BYTES = 100
+
+
+def weight_of(protocols: Protocols) -> int:
+    """The memory of a member with these protocols, about."""
+    sizes = sum(len(name) + len(metadata) for name, metadata in protocols)
+    return _MEMBER_BYTES + _PROTOCOL_BYTES * len(protocols) + sizes
 
 
 @frozen(kw_only=True)
@@ -35,11 +48,15 @@ class Member:
     session_timeout_ms: int
     protocols: Protocols
     assignment: bytes = NO_ASSIGNMENT
-    join_ticket: Ticket | None = None
+    join_ticket: JoinTicket | None = None
     """Its parked JoinGroup: the member has joined the rebalance that is being prepared."""
-    sync_ticket: Ticket | None = None
+    sync_ticket: Ticket[SyncGroupResponse] | None = None
     is_new: bool = False
     """Its first JoinGroup is not answered yet, so it cannot send heartbeats."""
+
+    @property
+    def weight(self) -> int:
+        return weight_of(self.protocols)
 
     @property
     def is_static(self) -> bool:

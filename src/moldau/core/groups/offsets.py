@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from moldau.protocol.log_records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from moldau.types import NO_PRODUCER_ID, ZERO_UUID, TopicPartition, Uuid
+from moldau.types import NO_PRODUCER_ID, ZERO_UUID, LeaderEpoch, TopicPartition, Uuid
 
 NO_EXPIRY = -1
 
 
 class CommittedOffset(NamedTuple):
     offset: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
     metadata: str
     commit_ms: int
     expire_ms: int
@@ -97,7 +97,7 @@ class OffsetStore:
             return
         committed = CommittedOffset(
             value.offset,
-            value.leader_epoch,
+            LeaderEpoch(value.leader_epoch),
             value.metadata,
             value.commit_timestamp,
             value.expire_timestamp,

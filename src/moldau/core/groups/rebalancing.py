@@ -1,5 +1,6 @@
 """The rebalance of a classic group: it is prepared until all members have joined or the timeout
-expires; then a generation begins and waits for its leader's assignment.
+expires; then a generation begins and waits for its leader's assignment. Also the group's timers
+(session, join, sync) with what follows when one fires, and the removal of members.
 """
 
 from moldau.core.coordinator.effects import Append, TimerKey
@@ -156,7 +157,7 @@ def drop_member(group: ClassicGroup, member: Member, turn: GroupTurn) -> None:
     group.remove(member.member_id)
 
 
-def session_ended(
+def session_time_is_up(
     group: ClassicGroup, member_id: str, settings: GroupSettings, turn: GroupTurn
 ) -> None:
     if member_id in group.pending_members:

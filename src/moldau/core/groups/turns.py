@@ -1,10 +1,10 @@
-"""A turn of a shard of groups: which sequels its appends may have."""
+"""The turn of a group shard, with the sequels that its appends may have."""
 
 from typing import TYPE_CHECKING, Never, TypeAlias
 
 if TYPE_CHECKING:
     from moldau.core.coordinator.effects import Turn
-    from moldau.core.groups.classic_groups import Sequel
+    from moldau.core.groups.classic_protocol import Sequel
 
 GroupTurn: TypeAlias = "Turn[Sequel, Never]"
-"""Nothing but the log is asked for anything."""
+"""Never: a group shard requests no work outside its log."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from moldau.core.metadata.draft import Draft
 from moldau.core.metadata.image import BrokerImage, ControllerImage, Endpoint, MetadataImage
 from moldau.core.metadata.replay_errors import MetadataReplayError
-from moldau.types import Uuid
+from moldau.types import BrokerId, Uuid
 
 if TYPE_CHECKING:
     from moldau.protocol.log_records import (
@@ -40,15 +40,15 @@ class ClusterChanges:
         self.brokers.drop(record.broker_id)
 
     def replay_fence(self, record: "FenceBrokerRecord") -> None:
-        broker = self._broker(record.id, record.epoch)
+        broker = self._broker(BrokerId(record.id), record.epoch)
         self._replace(broker, replace(broker, is_fenced=True))
 
     def replay_unfence(self, record: "UnfenceBrokerRecord") -> None:
-        broker = self._broker(record.id, record.epoch)
+        broker = self._broker(BrokerId(record.id), record.epoch)
         self._replace(broker, replace(broker, is_fenced=False))
 
     def replay_registration_change(self, record: "BrokerRegistrationChangeRecord") -> None:
-        broker = self._broker(record.broker_id, record.broker_epoch)
+        broker = self._broker(BrokerId(record.broker_id), record.broker_epoch)
         if record.fenced not in {UNFENCED, UNCHANGED, FENCED}:
             raise MetadataReplayError(f"broker {broker.broker_id}: fenced={record.fenced}")
         if record.in_controlled_shutdown not in {UNCHANGED, IN_CONTROLLED_SHUTDOWN}:
@@ -75,7 +75,7 @@ class ClusterChanges:
     def replay_register_controller(self, record: "RegisterControllerRecord") -> None:
         self.controllers.put(record.controller_id, controller_of(record))
 
-    def _broker(self, broker_id: int, epoch: int) -> BrokerImage:
+    def _broker(self, broker_id: BrokerId, epoch: int) -> BrokerImage:
         broker = self.brokers.get(broker_id)
         if broker is None:
             raise MetadataReplayError(
@@ -108,7 +108,7 @@ class _FeatureFields(Protocol):
 def broker_of(record: "RegisterBrokerRecord") -> BrokerImage:
     cordoned = record.cordoned_log_dirs
     return BrokerImage(
-        broker_id=record.broker_id,
+        broker_id=BrokerId(record.broker_id),
         epoch=record.broker_epoch,
         incarnation_id=record.incarnation_id,
         endpoints=_endpoints(record.end_points),
@@ -124,7 +124,7 @@ def broker_of(record: "RegisterBrokerRecord") -> BrokerImage:
 
 def controller_of(record: "RegisterControllerRecord") -> ControllerImage:
     return ControllerImage(
-        controller_id=record.controller_id,
+        controller_id=BrokerId(record.controller_id),
         incarnation_id=record.incarnation_id,
         endpoints=_endpoints(record.end_points),
         features=_features(record.features),

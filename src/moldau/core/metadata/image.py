@@ -8,7 +8,15 @@ from typing import NamedTuple, TypeAlias
 
 from moldau.frozen import frozen
 from moldau.protocol.enums import ConfigResourceType
-from moldau.types import NO_LEADER, ZERO_UUID, TopicPartition, Uuid
+from moldau.types import (
+    FIRST_EPOCH,
+    NO_LEADER,
+    ZERO_UUID,
+    BrokerId,
+    LeaderEpoch,
+    TopicPartition,
+    Uuid,
+)
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
@@ -29,17 +37,17 @@ class ConfigResource(NamedTuple):
 
 @frozen(kw_only=True)
 class PartitionImage:
-    replicas: tuple[int, ...]
+    replicas: tuple[BrokerId, ...]
     directories: tuple[Uuid, ...]
     """One directory per replica."""
-    isr: tuple[int, ...]
-    removing_replicas: tuple[int, ...] = ()
-    adding_replicas: tuple[int, ...] = ()
-    eligible_leader_replicas: tuple[int, ...] = ()
-    last_known_elr: tuple[int, ...] = ()
-    leader: int = NO_LEADER
+    isr: tuple[BrokerId, ...]
+    removing_replicas: tuple[BrokerId, ...] = ()
+    adding_replicas: tuple[BrokerId, ...] = ()
+    eligible_leader_replicas: tuple[BrokerId, ...] = ()
+    last_known_elr: tuple[BrokerId, ...] = ()
+    leader: BrokerId = NO_LEADER
     leader_recovery_state: int = 0
-    leader_epoch: int = 0
+    leader_epoch: LeaderEpoch = FIRST_EPOCH
     partition_epoch: int = 0
 
 
@@ -61,7 +69,7 @@ class Endpoint:
 
 @frozen(kw_only=True)
 class BrokerImage:
-    broker_id: int
+    broker_id: BrokerId
     epoch: int
     incarnation_id: Uuid = ZERO_UUID
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
@@ -78,7 +86,7 @@ class BrokerImage:
 
 @frozen(kw_only=True)
 class ControllerImage:
-    controller_id: int
+    controller_id: BrokerId
     incarnation_id: Uuid = ZERO_UUID
     endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)

@@ -89,5 +89,5 @@ class MetadataLoader:
 
     def _leave_transaction(self) -> None:
         if self.transaction_start is None:
-            raise MetadataReplayError("a transaction ends that did not begin")
+            raise MetadataReplayError("a transaction ends that was never begun")
         self.transaction_start = None

@@ -71,13 +71,13 @@ def encode_snapshot(
     yield control_batch([footer], OffsetAndEpoch(offset, head.epoch), now_ms)
 
 
-def metadata_batch(encoded: Iterable[bytes], place: OffsetAndEpoch, now_ms: int) -> bytes:
+def metadata_batch(encoded: Iterable[bytes], start: OffsetAndEpoch, now_ms: int) -> bytes:
     """As in Kafka: no keys, no compression, one timestamp for all records."""
     records = [
-        Record(place.base_offset + index, now_ms, None, value)
+        Record(start.base_offset + index, now_ms, None, value)
         for index, value in enumerate(encoded)
     ]
-    return build_batch(records, BatchOptions(partition_leader_epoch=place.partition_leader_epoch))
+    return build_batch(records, BatchOptions(partition_leader_epoch=start.partition_leader_epoch))
 
 
 def decode_snapshot(content: Buffer) -> Snapshot:
@@ -90,7 +90,7 @@ def decode_snapshot(content: Buffer) -> Snapshot:
     with _damaged():
         for batch in _checked_batches(content):
             if control and control[-1][0] is ControlType.SNAPSHOT_FOOTER:
-                raise DamagedSnapshotError("something follows the footer")
+                raise DamagedSnapshotError("unexpected data after the footer")
             if batch.base_offset != len(control) + len(records):
                 raise DamagedSnapshotError(f"a batch begins at offset {batch.base_offset}")
             epoch = batch.partition_leader_epoch

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from moldau.core.metadata.draft import Draft, differing_keys
 from moldau.core.metadata.image import (
@@ -14,7 +14,7 @@ from moldau.core.metadata.image import (
 from moldau.core.metadata.replay_errors import MetadataReplayError
 from moldau.protocol.enums import LeaderRecoveryState
 from moldau.protocol.log_records import PartitionChangeRecord
-from moldau.types import TopicPartition, Uuid, uuid_text
+from moldau.types import BrokerId, LeaderEpoch, TopicPartition, Uuid, uuid_text
 
 if TYPE_CHECKING:
     from moldau.protocol.log_records import (
@@ -145,18 +145,18 @@ class TopicChanges:
 
 
 def partition_of(record: "PartitionRecord") -> PartitionImage:
-    replicas = tuple(record.replicas)
+    replicas = _brokers(record.replicas)
     return PartitionImage(
         replicas=replicas,
         directories=_directories(record.directories, replicas, record),
-        isr=tuple(record.isr),
-        removing_replicas=tuple(record.removing_replicas),
-        adding_replicas=tuple(record.adding_replicas),
-        eligible_leader_replicas=tuple(record.eligible_leader_replicas or ()),
-        last_known_elr=tuple(record.last_known_elr or ()),
-        leader=record.leader,
+        isr=_brokers(record.isr),
+        removing_replicas=_brokers(record.removing_replicas),
+        adding_replicas=_brokers(record.adding_replicas),
+        eligible_leader_replicas=_brokers(record.eligible_leader_replicas or []),
+        last_known_elr=_brokers(record.last_known_elr or []),
+        leader=BrokerId(record.leader),
         leader_recovery_state=_recovery_state(record.leader_recovery_state),
-        leader_epoch=record.leader_epoch,
+        leader_epoch=LeaderEpoch(record.leader_epoch),
         partition_epoch=record.partition_epoch,
     )
 
@@ -165,7 +165,7 @@ def changed_partition(before: PartitionImage, record: "PartitionChangeRecord") -
     """Fields that the record omits stay. Each change raises the partition epoch; a leader in the
     record, even the same one, raises the leader epoch.
     """
-    replicas = before.replicas if record.replicas is None else tuple(record.replicas)
+    replicas = before.replicas if record.replicas is None else _brokers(record.replicas)
     directories = before.directories if record.directories is None else record.directories
     elects = record.leader != NO_LEADER_CHANGE
     recovers = record.leader_recovery_state != NO_RECOVERY_STATE_CHANGE
@@ -173,15 +173,15 @@ def changed_partition(before: PartitionImage, record: "PartitionChangeRecord") -
         before,
         replicas=replicas,
         directories=_directories(directories, replicas, record),
-        isr=_or(record.isr, before.isr),
-        removing_replicas=_or(record.removing_replicas, before.removing_replicas),
-        adding_replicas=_or(record.adding_replicas, before.adding_replicas),
-        eligible_leader_replicas=_or(
+        isr=_changed_or_before(record.isr, before.isr),
+        removing_replicas=_changed_or_before(record.removing_replicas, before.removing_replicas),
+        adding_replicas=_changed_or_before(record.adding_replicas, before.adding_replicas),
+        eligible_leader_replicas=_changed_or_before(
             record.eligible_leader_replicas, before.eligible_leader_replicas
         ),
-        last_known_elr=_or(record.last_known_elr, before.last_known_elr),
-        leader=record.leader if elects else before.leader,
-        leader_epoch=before.leader_epoch + elects,
+        last_known_elr=_changed_or_before(record.last_known_elr, before.last_known_elr),
+        leader=BrokerId(record.leader) if elects else before.leader,
+        leader_epoch=LeaderEpoch(before.leader_epoch + elects),
         leader_recovery_state=(
             _recovery_state(record.leader_recovery_state)
             if recovers
@@ -191,8 +191,15 @@ def changed_partition(before: PartitionImage, record: "PartitionChangeRecord") -
     )
 
 
-def _or(changed: list[int] | None, before: tuple[int, ...]) -> tuple[int, ...]:
-    return before if changed is None else tuple(changed)
+def _changed_or_before(
+    changed: list[int] | None, before: tuple[BrokerId, ...]
+) -> tuple[BrokerId, ...]:
+    return before if changed is None else _brokers(changed)
+
+
+def _brokers(ids: list[int]) -> tuple[BrokerId, ...]:
+    """Not converted one by one: an image has many."""
+    return cast("tuple[BrokerId, ...]", tuple(ids))
 
 
 def _directories(

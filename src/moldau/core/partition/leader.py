@@ -77,17 +77,17 @@ class PartitionLeader:
 
     def plan_append(self, required_acks: int) -> Refused | None:
         if self._is_short and required_acks == ACKS_ALL:
-            return Refused(ErrorCode.NOT_ENOUGH_REPLICAS, self._too_few())
+            return Refused(ErrorCode.NOT_ENOUGH_REPLICAS, self._in_sync_shortage())
         return None
 
     def commit_refusal(self) -> Refused | None:
         """Checked after the commit: the in-sync set may have shrunk since the append."""
         in_sync = self._proposed or self._partition.isr
         if len(in_sync) < self._min_isr():
-            return Refused(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, self._too_few())
+            return Refused(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, self._in_sync_shortage())
         return None
 
-    def held(self, up_to: Offset) -> tuple[Effect, ...]:
+    def log_reached(self, up_to: Offset) -> tuple[Effect, ...]:
         """The leader's log has everything before `up_to`, as durable as flushing demands."""
         self._held = up_to
         return self._commit()
@@ -154,5 +154,5 @@ class PartitionLeader:
     def _is_under_min_isr(self) -> bool:
         return len(self._partition.isr) < self._min_isr()
 
-    def _too_few(self) -> str:
+    def _in_sync_shortage(self) -> str:
         return f"the in-sync replicas are {list(self._partition.isr)}, {self._min_isr()} are needed"

@@ -118,7 +118,7 @@ class _State:
 
 
 class Pattern:
-    """Raises PatternError for an invalid pattern, and while matching if it costs too much."""
+    """Raises PatternError for an invalid pattern, and when matching takes too many steps."""
 
     def __init__(self, text: str) -> None:
         program = _Program(parse_pattern(text))
@@ -180,7 +180,7 @@ class Pattern:
                     waiting.append(way)
         self._work += 1 + len(reached)
         if self._work > WORK_MAX:
-            raise PatternTooCostlyError("it costs too much")
+            raise PatternTooCostlyError("matching it takes too many steps")
         return reached
 
 

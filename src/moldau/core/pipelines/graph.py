@@ -137,19 +137,19 @@ class Files:
 
 @frozen
 class Cursor:
-    """A position within an address, sent as the query parameter `param`."""
+    """The position in a polled address, sent as the query parameter `param`."""
 
     param: str
     last: str | None = None
-    """The field of the last row that is sent."""
+    """The field of the last row whose value is sent."""
     next: str | None = None
-    """The field of the response that is sent."""
+    """The field of the response whose value is sent."""
     start: str | None = None
 
 
 @frozen(kw_only=True)
 class Http:
-    """An address that is polled."""
+    """A URL that is polled."""
 
     url: str
     format: Format

@@ -36,16 +36,16 @@ _NEEDS_SCHEMA = (
 def problems_of(pipeline: Pipeline) -> tuple[Problem, ...]:
     """All problems, in the order of the file."""
     problems = [
-        *_names(pipeline),
-        *_lookups(pipeline),
-        *_inputs(pipeline),
-        *_sources(pipeline),
-        *_targets(pipeline),
-        *_conflicts(pipeline),
-        *_examples(pipeline),
-        *_expectations(pipeline),
+        *_name_problems(pipeline),
+        *_lookup_problems(pipeline),
+        *_input_problems(pipeline),
+        *_source_problems(pipeline),
+        *_target_problems(pipeline),
+        *_conflict_problems(pipeline),
+        *_example_problems(pipeline),
+        *_expectation_problems(pipeline),
     ]
-    problems += _cycles(pipeline)
+    problems += _cycle_problems(pipeline)
     return tuple(
         sorted(problems, key=lambda each: (each.spot.file, each.spot.line, each.spot.column))
     )
@@ -87,31 +87,37 @@ def _origins(pipeline: Pipeline, flow: Flow) -> dict[str, None]:
     return origins
 
 
-def _names(pipeline: Pipeline) -> Iterator[Problem]:
+def _name_problems(pipeline: Pipeline) -> Iterator[Problem]:
     if not _PIPELINE_NAME.fullmatch(pipeline.name):
         yield Problem(
             pipeline.spot,
-            f"'{pipeline.name}' is not a name: letters, digits, dots and dashes",
+            f"'{pipeline.name}' is not a valid name; use letters, digits, dots and dashes",
         )
     for name, source in pipeline.sources.items():
         if name in pipeline.flows:
             spot = pipeline.flows[name].spot
             yield Problem(spot, f"'{name}' is already the name of a source")
         if not _NAME.fullmatch(name):
-            yield Problem(source.spot, f"'{name}' is not a name: letters, digits and underscores")
+            yield Problem(
+                source.spot, f"'{name}' is not a valid name; use letters, digits and underscores"
+            )
     for name, flow in pipeline.flows.items():
         if not _NAME.fullmatch(name):
-            yield Problem(flow.spot, f"'{name}' is not a name: letters, digits and underscores")
+            yield Problem(
+                flow.spot, f"'{name}' is not a valid name; use letters, digits and underscores"
+            )
     if not any(flow.into is not None for flow in pipeline.flows.values()):
         yield Problem(pipeline.spot, "the pipeline writes nothing: no flow has an 'into'")
 
 
-def _lookups(pipeline: Pipeline) -> Iterator[Problem]:
+def _lookup_problems(pipeline: Pipeline) -> Iterator[Problem]:
     for name, lookup in pipeline.lookups.items():
         if name in pipeline.flows or name in pipeline.sources:
             yield Problem(lookup.spot, f"'{name}' is already the name of a source or flow")
         if not _NAME.fullmatch(name):
-            yield Problem(lookup.spot, f"'{name}' is not a name: letters, digits and underscores")
+            yield Problem(
+                lookup.spot, f"'{name}' is not a valid name; use letters, digits and underscores"
+            )
         if isinstance(lookup, Postgres) and not lookup.key:
             yield Problem(lookup.spot, f"'{name}' needs a key to be looked up: key='id'")
         if isinstance(lookup, Postgres) and lookup.by is not None:
@@ -122,12 +128,12 @@ def _lookups(pipeline: Pipeline) -> Iterator[Problem]:
             )
 
 
-def _inputs(pipeline: Pipeline) -> Iterator[Problem]:
+def _input_problems(pipeline: Pipeline) -> Iterator[Problem]:
     known = (*pipeline.sources, *pipeline.lookups, *pipeline.flows)
     for flow in pipeline.flows.values():
         if not flow.inputs:
             names = ", ".join((*known, *pipeline.unread))
-            yield Problem(flow.spot, f"'{flow.name}' reads nothing; there are {names}")
+            yield Problem(flow.spot, f"'{flow.name}' reads nothing; choose from {names}")
         elif all(name in pipeline.lookups for name in flow.inputs):
             yield Problem(flow.spot, f"'{flow.name}' only reads lookups; rows come from sources")
         for name in flow.inputs:
@@ -144,7 +150,7 @@ def _inputs(pipeline: Pipeline) -> Iterator[Problem]:
                 )
 
 
-def _sources(pipeline: Pipeline) -> Iterator[Problem]:
+def _source_problems(pipeline: Pipeline) -> Iterator[Problem]:
     for name, source in pipeline.sources.items():
         if isinstance(source, Files):
             if source.schema is None and source.format != "text":
@@ -172,7 +178,7 @@ def _sources(pipeline: Pipeline) -> Iterator[Problem]:
             yield Problem(source.spot, f"'{name}': it would read its own dead letters")
 
 
-def _targets(pipeline: Pipeline) -> Iterator[Problem]:
+def _target_problems(pipeline: Pipeline) -> Iterator[Problem]:
     for flow in pipeline.flows.values():
         into = flow.into
         is_sent = flow.on_error is OnError.DEAD_LETTER and (into is not None or flow.expect)
@@ -186,21 +192,21 @@ def _targets(pipeline: Pipeline) -> Iterator[Problem]:
             if flow.mode is not Mode.APPEND:
                 yield Problem(flow.spot, f"'{flow.name}' has a mode, but no 'into'")
         elif isinstance(into, Topic):
-            yield from _topic_target(flow, into)
+            yield from _topic_target_problems(flow, into)
         elif isinstance(into, Postgres):
-            yield from _postgres_target(flow, into)
+            yield from _postgres_target_problems(flow, into)
         else:
-            yield from _table_target(flow, into)
+            yield from _table_target_problems(flow, into)
 
 
-def _postgres_target(flow: Flow, into: Postgres) -> Iterator[Problem]:
+def _postgres_target_problems(flow: Flow, into: Postgres) -> Iterator[Problem]:
     if flow.mode is Mode.UPSERT and not into.key:
         yield Problem(
             flow.spot, f"'{flow.name}': mode upsert needs a key, so that a later row replaces it"
         )
 
 
-def _topic_target(flow: Flow, into: Topic) -> Iterator[Problem]:
+def _topic_target_problems(flow: Flow, into: Topic) -> Iterator[Problem]:
     if into.format.kind is FormatKind.DEBEZIUM:
         yield Problem(flow.spot, f"'{flow.name}': debezium can only be read; write json")
     if flow.mode is Mode.UPSERT and not into.key:
@@ -209,10 +215,10 @@ def _topic_target(flow: Flow, into: Topic) -> Iterator[Problem]:
         )
     if into.compacted and not into.key:
         yield Problem(flow.spot, f"'{flow.name}': a compacted topic needs a key")
-    yield from _topic_config(flow, into)
+    yield from _topic_config_problems(flow, into)
 
 
-def _topic_config(flow: Flow, into: Topic) -> Iterator[Problem]:
+def _topic_config_problems(flow: Flow, into: Topic) -> Iterator[Problem]:
     names = [name for name, _ in into.config]
     if into.compacted and "cleanup.policy" in names:
         yield Problem(into.spot, f"'{flow.name}': either compacted or cleanup.policy, not both")
@@ -220,20 +226,20 @@ def _topic_config(flow: Flow, into: Topic) -> Iterator[Problem]:
     for name in names:
         # Other vendors' brokers have settings of their own: refuse only likely typos.
         if name not in known and (hint := suggestion(name, known)):
-            yield Problem(into.spot, f"'{flow.name}': a topic has no setting '{name}'{hint}")
+            yield Problem(into.spot, f"'{flow.name}': there is no topic setting '{name}'{hint}")
 
 
-def _table_target(flow: Flow, into: Table) -> Iterator[Problem]:
+def _table_target_problems(flow: Flow, into: Table) -> Iterator[Problem]:
     if flow.mode is not Mode.APPEND:
         yield Problem(
             flow.spot, f"'{flow.name}': {into.kind} can only be appended to, not {flow.mode}"
         )
     if into.catalog is not None and into.kind is not TableKind.ICEBERG:
-        yield Problem(into.spot, f"'{flow.name}': only tables of iceberg have a catalog")
+        yield Problem(into.spot, f"'{flow.name}': only iceberg tables have a catalog")
     if into.catalog is not None and "." not in into.path:
         yield Problem(
             into.spot,
-            f"'{flow.name}': a table of a catalog has a namespace: shop.{into.path}",
+            f"'{flow.name}': a table in a catalog needs a namespace: shop.{into.path}",
         )
 
 
@@ -246,12 +252,12 @@ def dead_letter_of(pipeline: Pipeline, flow: Flow) -> str | None:
     return None
 
 
-def _conflicts(pipeline: Pipeline) -> Iterator[Problem]:
+def _conflict_problems(pipeline: Pipeline) -> Iterator[Problem]:
     writers: dict[str, Flow] = {}
     for flow in pipeline.flows.values():
         if isinstance(flow.into, Topic):
             earlier = writers.setdefault(flow.into.name, flow)
-            yield from _two_writers(earlier, flow)
+            yield from _shared_topic_problems(earlier, flow)
         elif flow.into is not None:
             table = flow.into.path if isinstance(flow.into, Table) else flow.into.name
             earlier = writers.setdefault(f"table {table}", flow)
@@ -286,7 +292,7 @@ def _known_sources(pipeline: Pipeline, flow: Flow) -> tuple[str, ...]:
     return tuple(name for name in seen if name in pipeline.sources)
 
 
-def _two_writers(earlier: Flow, flow: Flow) -> Iterator[Problem]:
+def _shared_topic_problems(earlier: Flow, flow: Flow) -> Iterator[Problem]:
     first, second = earlier.into, flow.into
     assert isinstance(first, Topic)
     assert isinstance(second, Topic)
@@ -297,15 +303,15 @@ def _two_writers(earlier: Flow, flow: Flow) -> Iterator[Problem]:
         yield Problem(flow.spot, f"{both}; only flows in mode append can share a topic")
     elif (first.key, first.format) != (second.key, second.format):
         yield Problem(flow.spot, f"{both} with different keys or formats")
-    elif _made_of(first) != _made_of(second):
+    elif _creation_settings(first) != _creation_settings(second):
         yield Problem(flow.spot, f"{both} with different partitions, replication or config")
 
 
-def _made_of(topic: Topic) -> tuple[object, ...]:
+def _creation_settings(topic: Topic) -> tuple[object, ...]:
     return topic.compacted, topic.partitions, topic.replication, sorted(topic.config)
 
 
-def _examples(pipeline: Pipeline) -> Iterator[Problem]:
+def _example_problems(pipeline: Pipeline) -> Iterator[Problem]:
     for example in pipeline.examples:
         for name in example.given:
             given = (*pipeline.sources, *pipeline.lookups)
@@ -324,17 +330,17 @@ def _examples(pipeline: Pipeline) -> Iterator[Problem]:
                 )
 
 
-def _expectations(pipeline: Pipeline) -> Iterator[Problem]:
+def _expectation_problems(pipeline: Pipeline) -> Iterator[Problem]:
     for each in (*pipeline.sources.values(), *pipeline.flows.values()):
         for expected in each.expect:
             if not _NAME.fullmatch(expected.name):
                 yield Problem(
                     expected.spot,
-                    f"'{expected.name}' is not a name: letters, digits and underscores",
+                    f"'{expected.name}' is not a valid name; use letters, digits and underscores",
                 )
 
 
-def _cycles(pipeline: Pipeline) -> list[Problem]:
+def _cycle_problems(pipeline: Pipeline) -> list[Problem]:
     done: set[str] = set()
     path: list[str] = []
     problems: list[Problem] = []

@@ -45,7 +45,7 @@ class QueryProgress(NamedTuple):
 class StepCounts(NamedTuple):
     """Counts of a batch's rows by the pipeline's steps, which Spark does not report."""
 
-    letters: int = 0
+    dead_letters: int = 0
     expectations: Mapping[str, int] = {}
 
 
@@ -59,7 +59,7 @@ def counted(
     rows = int(report.get("numInputRows", 0))
     batch_ms = int(report["durationMs"].get("triggerExecution", 0))
     size = observed(report, "bytes")
-    bad += steps.letters
+    bad += steps.dead_letters
     return before._replace(
         batch=int(report["batchId"]),
         rows=rows,
@@ -82,8 +82,8 @@ def counted(
 
 def added(*counts: Mapping[str, int]) -> dict[str, int]:
     total: dict[str, int] = {}
-    for one in counts:
-        for name, count in one.items():
+    for each in counts:
+        for name, count in each.items():
             total[name] = total.get(name, 0) + count
     return total
 
@@ -117,7 +117,7 @@ def lag_of(sources: list[Mapping[str, Any]]) -> int | None:
         end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
         if end is None or latest is None:
             continue
-        lag = sum(max(0, at - end.get(one, 0)) for one, at in latest.items())
+        lag = sum(max(0, at - end.get(partition, 0)) for partition, at in latest.items())
         total = lag if total is None else total + lag
     return total
 

@@ -166,7 +166,7 @@ cdef class Batch:
     cdef public object outcome
     cdef public list parts
     cdef public list callbacks
-    cdef public object patience
+    cdef public object waiter
     cdef bytearray body
     cdef Py_ssize_t size
 
@@ -258,7 +258,7 @@ cdef class Delivery:
         place, index = place_of(self.batch, self.index)
         outcome = place.outcome
         if outcome is None:
-            outcome = self.batch.patience.wait(self, timeout)
+            outcome = self.batch.waiter.wait(self, timeout)
             # It may have been split meanwhile.
             _, index = place_of(self.batch, self.index)
         return outcome.error_of(index)
@@ -291,7 +291,7 @@ cdef class Delivery:
             fn(self)
 
     def __await__(self):
-        return self.batch.patience.awaited(self).__await__()
+        return self.batch.waiter.awaited(self).__await__()
 
 
 cdef tuple place_of(Batch batch, int32_t index):
@@ -346,14 +346,14 @@ cdef class Appender:
     cdef public int64_t room
     cdef public bint is_closed
     cdef bint is_woken
-    cdef object now_ms, wake, choose, patience
+    cdef object now_ms, wake, choose, waiter
 
     def __init__(self, limits, hooks):
         self.topics = {}
         self.begun = []
         self.batch_bytes, self.growth_bytes, self.record_bytes_max, self.room = limits
-        # The guard is for the twin; here the interpreter lock is enough.
-        self.now_ms, self.wake, self.choose, self.patience, _ = hooks
+        # The lock is for the twin; here the interpreter lock is enough.
+        self.now_ms, self.wake, self.choose, self.waiter, _ = hooks
 
     def add_topic(self, TopicBuffers topic not None):
         self.topics[topic.name] = topic
@@ -386,7 +386,7 @@ cdef class Appender:
         if self.room < capacity:
             return None
         fresh = Batch(topic.name, partition, capacity)
-        fresh.patience = self.patience
+        fresh.waiter = self.waiter
         current = topic.open[partition]
         if self.room < capacity:
             return None

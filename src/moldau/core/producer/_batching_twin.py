@@ -1,5 +1,5 @@
 """From a record to a batch's bytes. Users' threads append while the loop's thread seals: here a
-guard separates them, in the compiled module the interpreter lock does.
+lock separates them, in the compiled module the interpreter lock does.
 """
 
 from array import array
@@ -33,8 +33,8 @@ class Outcome(Protocol):
     def metadata(self, batch: "Batch", index: int, timestamp: int) -> "RecordMetadata": ...
 
 
-class Patience(Protocol):
-    """How a caller waits for a delivery: in a thread, or in an event loop."""
+class DeliveryWaiter(Protocol):
+    """Waits for a delivery on behalf of a caller: in a thread, or in an event loop."""
 
     def wait(self, delivery: "Delivery", timeout: float | None) -> Outcome: ...
     def awaited(self, delivery: "Delivery") -> Any: ...
@@ -46,11 +46,11 @@ Hooks: TypeAlias = tuple[
     Callable[[], int],
     Callable[[], None],
     "Callable[[TopicBuffers], int]",
-    Patience | None,
+    DeliveryWaiter | None,
     AbstractContextManager[Any],
 ]
 """The clock; the callback for a batch that is begun or ready; the choice of the next sticky
-partition; how to wait; the guard.
+partition; the waiter of deliveries; the lock.
 """
 
 
@@ -59,8 +59,8 @@ def murmur2(content: bytes) -> int:
     length = len(content)
     value = _SEED ^ length
     whole = length & ~3
-    for place in range(0, whole, 4):
-        k = int.from_bytes(content[place : place + 4], "little") * _M & _MASK
+    for at in range(0, whole, 4):
+        k = int.from_bytes(content[at : at + 4], "little") * _M & _MASK
         k = (k ^ k >> 24) * _M & _MASK
         value = value * _M & _MASK ^ k
     if whole < length:
@@ -75,13 +75,13 @@ def partitions_of_keys(
     """The partitions of a column's keys as int32, for `rows` rows from `start` on."""
     if partition_count < 1 or start < 0 or rows < 0:
         raise ValueError("invalid number of partitions or rows")
-    places = memoryview(offsets).cast("B").cast("i")
-    if len(places) < start + rows + 1:
+    positions = memoryview(offsets).cast("B").cast("i")
+    if len(positions) < start + rows + 1:
         raise ValueError("a column has fewer offsets than rows")
     octets = memoryview(content).cast("B")
     found = array("i")
     for row in range(start, start + rows):
-        first, stop = places[row], places[row + 1]
+        first, stop = positions[row], positions[row + 1]
         if not 0 <= first <= stop <= len(octets):
             raise ValueError("a column's offsets do not fit its bytes")
         found.append((murmur2(bytes(octets[first:stop])) & 0x7FFF_FFFF) % partition_count)
@@ -143,7 +143,7 @@ class Batch:
         self.outcome: Outcome | None = None
         self.parts: list[Batch] | None = None
         self.callbacks: list[tuple[int, Callable[[Delivery], object], Delivery]] | None = None
-        self.patience: Patience | None = None
+        self.waiter: DeliveryWaiter | None = None
         self._body: bytearray | None = bytearray(HEADER_BYTES)
         self._size = HEADER_BYTES
 
@@ -212,11 +212,11 @@ class Delivery:
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         """The error if the record failed, else None; waits like `result`."""
-        place, index = leaf_of(self.batch, self.index)
-        outcome = place.outcome
+        leaf, index = leaf_of(self.batch, self.index)
+        outcome = leaf.outcome
         if outcome is None:
-            assert self.batch.patience is not None
-            outcome = self.batch.patience.wait(self, timeout)
+            assert self.batch.waiter is not None
+            outcome = self.batch.waiter.wait(self, timeout)
             _, index = leaf_of(self.batch, self.index)
         return outcome.error_of(index)
 
@@ -225,34 +225,32 @@ class Delivery:
         error = self.exception(timeout)
         if error is not None:
             raise error
-        place, index = leaf_of(self.batch, self.index)
-        assert place.outcome is not None
-        return place.outcome.metadata(place, index, self.timestamp)
+        leaf, index = leaf_of(self.batch, self.index)
+        assert leaf.outcome is not None
+        return leaf.outcome.metadata(leaf, index, self.timestamp)
 
     def add_callback(self, fn: "Callable[[Delivery], object]") -> None:
         """Calls `fn(delivery)` in the client's thread when the record is done, or at once if it
         already is.
         """
-        place, index = leaf_of(self.batch, self.index)
-        if place.callbacks is None:
-            place.callbacks = []
-        place.callbacks.append((index, fn, self))
+        leaf, index = leaf_of(self.batch, self.index)
+        if leaf.callbacks is None:
+            leaf.callbacks = []
+        leaf.callbacks.append((index, fn, self))
         # The thread that finishes the batch takes the list; callbacks that remain were not seen.
-        if place.outcome is not None or place.parts is not None:
+        if leaf.outcome is not None or leaf.parts is not None:
             try:
-                place.callbacks.remove((index, fn, self))
+                leaf.callbacks.remove((index, fn, self))
             except ValueError:
                 return
-            if place.outcome is not None:
+            if leaf.outcome is not None:
                 fn(self)
             else:
                 self.add_callback(fn)
 
     def __await__(self) -> 'Generator[Any, None, "RecordMetadata"]':
-        assert self.batch.patience is not None
-        waiting: Generator[Any, None, RecordMetadata] = self.batch.patience.awaited(
-            self
-        ).__await__()
+        assert self.batch.waiter is not None
+        waiting: Generator[Any, None, RecordMetadata] = self.batch.waiter.awaited(self).__await__()
         return waiting
 
 
@@ -302,7 +300,7 @@ class Appender:
         self._batch_bytes, self._growth_bytes, self._record_bytes_max, self.room = limits
         self.is_closed = False
         self._is_woken = False
-        self._now_ms, self._wake, self._choose, self._patience, self._guard = hooks
+        self._now_ms, self._wake, self._choose, self._waiter, self._lock = hooks
 
     def add_topic(self, topic: TopicBuffers) -> None:
         self._topics[topic.name] = topic
@@ -315,7 +313,7 @@ class Appender:
 
     def take_begun(self) -> list[Batch]:
         """The batches that were begun since the last call."""
-        with self._guard:
+        with self._lock:
             begun, self._begun = self._begun, []
             self._is_woken = False
         return begun
@@ -339,7 +337,7 @@ class Appender:
         if topic is None or not (headers is None or type(headers) in {tuple, list}):
             return None
         time = self._now_ms() if timestamp is None else timestamp
-        with self._guard:
+        with self._lock:
             return self._add(topic, key, value, tuple(headers or ()), (partition, time))
 
     def append_many(
@@ -361,13 +359,13 @@ class Appender:
         if keys is not None and len(keys) != len(values):
             raise ValueError(f"{len(keys)} keys for {len(values)} values")
         partition, timestamp = options
-        place = partition, self._now_ms() if timestamp is None else timestamp
+        target = partition, self._now_ms() if timestamp is None else timestamp
         row = start
         last: tuple[Batch, int, int] | None = None
         for row in range(start, min(len(values), start + MANY_MAX)):
             key = None if keys is None else keys[row]
-            with self._guard:
-                delivery = self._add(topic, key, values[row], (), place)
+            with self._lock:
+                delivery = self._add(topic, key, values[row], (), target)
             if delivery is None:
                 break
             if last is not None and delivery.batch is last[0] and delivery.index == sum(last[1:]):
@@ -388,9 +386,9 @@ class Appender:
         key: Any,
         value: Any,
         headers: Headers,
-        place: tuple[int | None, int],
+        target: tuple[int | None, int],
     ) -> Delivery | None:
-        partition, timestamp = place
+        partition, timestamp = target
         if self.is_closed or not _is_plain(value) or not _is_plain(key):
             return None
         encoded = _encoded_headers(headers)
@@ -437,14 +435,14 @@ class Appender:
             if self.room < capacity:
                 return None
             batch = Batch(topic.name, partition, capacity)
-            batch.patience = self._patience
+            batch.waiter = self._waiter
             self.room -= capacity
             topic._open[partition] = batch
             self._begun.append(batch)
         if batch.size_bytes + needed > batch.held_bytes:
-            wanted = max(2 * batch.held_bytes, batch.size_bytes + needed)
-            if self.room < wanted - batch.held_bytes:
+            capacity = max(2 * batch.held_bytes, batch.size_bytes + needed)
+            if self.room < capacity - batch.held_bytes:
                 return None
-            self.room -= wanted - batch.held_bytes
-            batch.held_bytes = wanted
+            self.room -= capacity - batch.held_bytes
+            batch.held_bytes = capacity
         return batch

@@ -5,7 +5,14 @@ documentation and types.
 from typing import TYPE_CHECKING
 
 from moldau.compiled import USE_COMPILED
-from moldau.core.producer._batching_twin import Headers, Hooks, Limits, Outcome, Patience, Piece
+from moldau.core.producer._batching_twin import (
+    DeliveryWaiter,
+    Headers,
+    Hooks,
+    Limits,
+    Outcome,
+    Piece,
+)
 
 if TYPE_CHECKING or not USE_COMPILED:
     from moldau.core.producer._batching_twin import (
@@ -32,11 +39,11 @@ __all__ = [
     "Appender",
     "Batch",
     "Delivery",
+    "DeliveryWaiter",
     "Headers",
     "Hooks",
     "Limits",
     "Outcome",
-    "Patience",
     "Piece",
     "TopicBuffers",
     "leaf_of",

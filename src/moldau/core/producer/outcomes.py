@@ -51,7 +51,7 @@ class Failed:
         if index in self.details:
             return KafkaError(ErrorCode.INVALID_RECORD, self.details[index])
         return KafkaError(
-            ErrorCode.INVALID_RECORD, "another record of its batch was refused, and this with it"
+            ErrorCode.INVALID_RECORD, "refused because another record of its batch was"
         )
 
     def metadata(self, batch: Batch, index: int, timestamp: int) -> RecordMetadata:  # noqa: ARG002

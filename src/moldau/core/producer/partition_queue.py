@@ -43,7 +43,7 @@ class Outgoing:
         self.content: Buffer | None = None
         """The encoded batch; None until it is built, and when its sequence numbers change."""
         self.is_given_up = False
-        """It expired while a request with it was in flight."""
+        """The batch expired while a request with it was in flight."""
 
 
 class PartitionQueue:
@@ -51,7 +51,7 @@ class PartitionQueue:
         self.partition = partition
         self.waiting: deque[Outgoing] = deque()
         """Batches that were never sent."""
-        self.again: list[Outgoing] = []
+        self.to_retry: list[Outgoing] = []
         """Batches to retry, in order."""
         self.in_flight: list[Outgoing] = []
         self.identity = NO_PRODUCER
@@ -70,26 +70,26 @@ class PartitionQueue:
 
     @property
     def is_idle(self) -> bool:
-        return not self.waiting and not self.again and not self.in_flight
+        return not self.waiting and not self.to_retry and not self.in_flight
 
     @property
     def has_something_to_send(self) -> bool:
-        return bool(self.waiting or self.again)
+        return bool(self.waiting or self.to_retry)
 
     def head(self) -> Outgoing | None:
-        if self.again:
-            return self.again[0]
+        if self.to_retry:
+            return self.to_retry[0]
         return self.waiting[0] if self.waiting else None
 
     def may_send(self, now_ms: float, identity: ProducerIdentity) -> bool:
-        """Whether this partition allows to send the head now."""
+        """Whether the head may be sent now, as far as this partition is concerned."""
         if now_ms < self.paused_until_ms or not self.has_something_to_send:
             return False
         if not self.in_flight:
             # New sequence numbers wait until the outcome of the old ones is known.
-            return not self.is_unresolved or bool(self.again)
+            return not self.is_unresolved or bool(self.to_retry)
         # A broker remembers the last five batches. No batch may push out one that may be there.
-        is_repeating = bool(self.again) or any(each.attempts > 1 for each in self.in_flight)
+        is_repeating = bool(self.to_retry) or any(each.attempts > 1 for each in self.in_flight)
         is_settled = not (is_repeating or self.is_gapped or self.is_unresolved)
         return (
             is_settled and self.identity == identity and (self._is_known or identity == NO_PRODUCER)
@@ -97,9 +97,9 @@ class PartitionQueue:
 
     def take(self, identity: ProducerIdentity) -> Outgoing:
         """Removes the head for sending. Only valid if `may_send`."""
-        if not self.in_flight and not self.again and self.identity != identity:
+        if not self.in_flight and not self.to_retry and self.identity != identity:
             self._start_over(identity)
-        outgoing = self.again.pop(0) if self.again else self.waiting.popleft()
+        outgoing = self.to_retry.pop(0) if self.to_retry else self.waiting.popleft()
         if outgoing.sequence == NO_SEQUENCE and identity != NO_PRODUCER:
             self._assign_sequence(outgoing)
         outgoing.attempts += 1
@@ -118,14 +118,14 @@ class PartitionQueue:
         self.identity = identity
         self.next_sequence = self._acknowledged_next = 0
         self.is_gapped = self.is_unresolved = False
-        for outgoing in self.again:
+        for outgoing in self.to_retry:
             self._assign_sequence(outgoing)
 
     # Outcomes.
 
     def is_first(self, outgoing: Outgoing) -> bool:
         """Whether every earlier batch has an outcome."""
-        earlier = [*self.again, *self.in_flight]
+        earlier = [*self.to_retry, *self.in_flight]
         return not any(_is_before(other, outgoing) for other in earlier)
 
     def acknowledged(self, outgoing: Outgoing) -> None:
@@ -147,9 +147,9 @@ class PartitionQueue:
     def requeue(self, batches: list[Outgoing]) -> None:
         """Inserts the batches by their order before later ones."""
         index = 0
-        while index < len(self.again) and _is_before(self.again[index], batches[0]):
+        while index < len(self.to_retry) and _is_before(self.to_retry[index], batches[0]):
             index += 1
-        self.again[index:index] = batches
+        self.to_retry[index:index] = batches
 
     def split(self, outgoing: Outgoing, parts: list[Batch]) -> None:
         """The parts share the sequence numbers of the whole, which the broker refused."""
@@ -176,8 +176,8 @@ class PartitionQueue:
         if outgoing in self.in_flight:
             outgoing.is_given_up = True
             return
-        if outgoing in self.again:
-            self.again.remove(outgoing)
+        if outgoing in self.to_retry:
+            self.to_retry.remove(outgoing)
             if outgoing.sequence != NO_SEQUENCE:
                 self.is_unresolved = True
         else:
@@ -191,8 +191,8 @@ class PartitionQueue:
 
     def drop_unsent(self) -> list[Outgoing]:
         """Drops everything that is not in flight, for an abort."""
-        dropped = [*self.again, *self.waiting]
-        self.again.clear()
+        dropped = [*self.to_retry, *self.waiting]
+        self.to_retry.clear()
         self.waiting.clear()
         return dropped
 
@@ -200,7 +200,7 @@ class PartitionQueue:
         """Also checks whether an unresolved batch is resolved by now."""
         if self.in_flight:
             return False
-        if self.is_unresolved and not self.again:
+        if self.is_unresolved and not self.to_retry:
             self.is_unresolved = False
             # If the broker acknowledged later batches, it has the earlier ones, too.
             self.is_gapped = self.is_gapped or self._acknowledged_next != self.next_sequence

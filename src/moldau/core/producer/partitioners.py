@@ -53,7 +53,7 @@ def fnv1a(content: bytes) -> int:
     return min(value, (1 << 32) - value)
 
 
-def _by(
+def _hash_partitioner(
     hash_of: Callable[[bytes], int], chance: Chance | None, *, spreads_empty: bool = False
 ) -> Partitioner:
     """As in librdkafka. With `chance`, records without a key get a random partition (with
@@ -70,17 +70,17 @@ def _by(
 
 def named_partitioner(name: str, chance: Chance) -> Partitioner:
     """A partitioner by librdkafka's name, or `round_robin`. Raises KeyError."""
-    made: dict[str, Callable[[], Partitioner]] = {
+    by_name: dict[str, Callable[[], Partitioner]] = {
         "round_robin": RoundRobin,
         "random": lambda: lambda _topic, _key, _value, count: int(chance() * count),
-        "consistent": lambda: _by(crc32, None),
-        "consistent_random": lambda: _by(crc32, chance, spreads_empty=True),
-        "murmur2": lambda: _by(lambda key: murmur2(key) & 0x7FFF_FFFF, None),
-        "murmur2_random": lambda: _by(lambda key: murmur2(key) & 0x7FFF_FFFF, chance),
-        "fnv1a": lambda: _by(fnv1a, None),
-        "fnv1a_random": lambda: _by(fnv1a, chance),
+        "consistent": lambda: _hash_partitioner(crc32, None),
+        "consistent_random": lambda: _hash_partitioner(crc32, chance, spreads_empty=True),
+        "murmur2": lambda: _hash_partitioner(lambda key: murmur2(key) & 0x7FFF_FFFF, None),
+        "murmur2_random": lambda: _hash_partitioner(lambda key: murmur2(key) & 0x7FFF_FFFF, chance),
+        "fnv1a": lambda: _hash_partitioner(fnv1a, None),
+        "fnv1a_random": lambda: _hash_partitioner(fnv1a, chance),
     }
-    return made[name]()
+    return by_name[name]()
 
 
 PARTITIONER_NAMES = (

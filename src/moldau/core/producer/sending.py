@@ -41,7 +41,7 @@ class SendRules:
 
 class Verdict(Enum):
     DONE = auto()
-    AGAIN = auto()
+    RETRY = auto()
     SPLIT = auto()
     FAILED = auto()
     """Failed for good; the broker does not have it."""
@@ -88,17 +88,17 @@ class Sending:
         waiting = [0] * count
         for partition, queue in self._active.copy().items():
             if partition.topic == topic and partition.partition < count:
-                waiting[partition.partition] = len(queue.waiting) + len(queue.again)
+                waiting[partition.partition] = len(queue.waiting) + len(queue.to_retry)
         return waiting
 
-    def file(self, batches: Iterable[Batch], now_ms: float) -> None:
+    def enqueue(self, batches: Iterable[Batch], now_ms: float) -> None:
         for batch in batches:
-            place = TopicPartition(batch.topic, batch.partition)
-            queue = self._queues.get(place)
+            partition = TopicPartition(batch.topic, batch.partition)
+            queue = self._queues.get(partition)
             if queue is None:
-                queue = self._queues[place] = PartitionQueue(place)
+                queue = self._queues[partition] = PartitionQueue(partition)
             queue.waiting.append(Outgoing(batch, queue, now_ms))
-            self._active[place] = queue
+            self._active[partition] = queue
 
     # Sending.
 
@@ -194,7 +194,7 @@ class Sending:
         match verdict:
             case Verdict.DONE:
                 queue.acknowledged(outgoing)
-            case Verdict.AGAIN:
+            case Verdict.RETRY:
                 pause_ms = self.rules.backoff.pause_ms(queue.failures + 1, chance)
                 queue.retry(outgoing, now_ms + pause_ms)
             case Verdict.FAILED:
@@ -218,7 +218,7 @@ class Sending:
             return Verdict.FAILED
         is_over = now_ms >= outgoing.created_ms + self.rules.delivery_timeout_ms
         return (
-            Verdict.TOO_LATE if is_over or outgoing.attempts > self.rules.retries else Verdict.AGAIN
+            Verdict.TOO_LATE if is_over or outgoing.attempts > self.rules.retries else Verdict.RETRY
         )
 
     def _is_transient(self, outgoing: Outgoing, code: ErrorCode) -> bool:
@@ -243,7 +243,7 @@ class Sending:
         limit_ms = now_ms - self.rules.delivery_timeout_ms
         expired = []
         for queue in list(self._active.values()):
-            for outgoing in [*queue.in_flight, *queue.again, *queue.waiting]:
+            for outgoing in [*queue.in_flight, *queue.to_retry, *queue.waiting]:
                 if outgoing.created_ms <= limit_ms and not outgoing.is_given_up:
                     outgoing.batch.seal()
                     queue.given_up(outgoing)

@@ -21,7 +21,7 @@ def halves(batch: Batch) -> list[Batch]:
         own = Batch.of_rows(
             batch.topic, batch.partition, encoded, (len(part), base_timestamp, latest)
         )
-        own.patience = batch.patience
+        own.waiter = batch.waiter
         made.append(own)
     return made
 

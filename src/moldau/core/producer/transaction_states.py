@@ -110,7 +110,9 @@ class Transactions:
     # Partitions.
 
     def may_write(self, partition: TopicPartition) -> bool:
-        """Remembers partitions that must be added at the coordinator first."""
+        """Whether the partition is part of the transaction. If not, remembers that it must first be
+        added at the coordinator.
+        """
         if self.phase in {Phase.NEW, Phase.READY, Phase.MUST_ABORT, Phase.MUST_STOP}:
             return False
         if self.is_second_protocol or partition in self._added:

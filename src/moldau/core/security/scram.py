@@ -1,5 +1,5 @@
-"""SCRAM (RFC 5802): the stored form of a password. It allows to verify the password without
-revealing it.
+"""SCRAM (RFC 5802): the stored form of a password, which verifies the password without revealing
+it.
 """
 
 import hashlib

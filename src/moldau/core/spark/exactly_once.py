@@ -14,7 +14,7 @@ from moldau.core.spark.errors import StaleCheckpointError
 _MARK = "moldauBatch"
 
 
-class Marker(NamedTuple):
+class BatchMarker(NamedTuple):
     """Identifies the batch of a committed offset."""
 
     query_id: str
@@ -23,7 +23,7 @@ class Marker(NamedTuple):
     """The digest of the offsets at which the batch ended."""
 
 
-class Verdict(Enum):
+class BatchVerdict(Enum):
     WRITE = auto()
     SKIP = auto()
     """The batch is already committed."""
@@ -35,19 +35,19 @@ def digest_of(offset_lines: Iterable[str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def write_marker(marker: Marker) -> str:
+def write_marker(marker: BatchMarker) -> str:
     """The marker as metadata of a committed offset."""
     parts = {_MARK: marker.batch_id, "queryId": marker.query_id, "digest": marker.digest}
     return json.dumps(parts, separators=(",", ":"))
 
 
-def read_marker(metadata: str) -> Marker | None:
+def read_marker(metadata: str) -> BatchMarker | None:
     """None if it was not committed by a sink."""
     if not is_marker(metadata):
         return None
     try:
         fields: dict[str, Any] = json.loads(metadata)
-        return Marker(str(fields["queryId"]), int(fields[_MARK]), str(fields["digest"]))
+        return BatchMarker(str(fields["queryId"]), int(fields[_MARK]), str(fields["digest"]))
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -56,7 +56,7 @@ def is_marker(metadata: str) -> bool:
     return metadata.startswith(f'{{"{_MARK}":')
 
 
-def judge(committed: Iterable[str], batch: Marker, name: str) -> Verdict:
+def verdict_on(committed: Iterable[str], batch: BatchMarker, name: str) -> BatchVerdict:
     """Whether to write the batch. `committed`: the metadata of all partitions of the group. Raises
     StaleCheckpointError.
     """
@@ -64,12 +64,12 @@ def judge(committed: Iterable[str], batch: Marker, name: str) -> Verdict:
     own = [marker for marker in markers if marker.query_id == batch.query_id]
     if not own:
         # A new query with a new checkpoint, which has its start.
-        return Verdict.WRITE
+        return BatchVerdict.WRITE
     last = max(own, key=lambda marker: marker.batch_id)
     if last.batch_id < batch.batch_id:
-        return Verdict.WRITE
+        return BatchVerdict.WRITE
     if last == batch:
-        return Verdict.SKIP
+        return BatchVerdict.SKIP
     if last.batch_id == batch.batch_id:
         reason = f"batch {batch.batch_id} was committed with other offsets"
     else:

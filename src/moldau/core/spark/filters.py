@@ -30,9 +30,9 @@ class RowFilter:
     def narrowed(self, condition: Comparison) -> "RowFilter":
         match condition.column:
             case "topic":
-                return self._with(topics=_both(self.topics, _values(condition)))
+                return self._with(topics=_intersection(self.topics, _values(condition)))
             case "partition":
-                return self._with(partitions=_both(self.partitions, _values(condition)))
+                return self._with(partitions=_intersection(self.partitions, _values(condition)))
             case "offset":
                 start, stop = _bounds(condition)
                 return self._with(start=max(self.start, start), stop=min(self.stop, stop))
@@ -65,7 +65,9 @@ def _values(condition: Comparison) -> frozenset[Any] | None:
     return frozenset(condition.value) if condition.word == "in" else None
 
 
-def _both(known: frozenset[Any] | None, more: frozenset[Any] | None) -> frozenset[Any] | None:
+def _intersection(
+    known: frozenset[Any] | None, more: frozenset[Any] | None
+) -> frozenset[Any] | None:
     if known is None or more is None:
         return more if known is None else known
     return known & more

@@ -32,7 +32,7 @@ class QueryOffsets(NamedTuple):
 
 def parse_numbers(text: str, option: str, least: int = EARLIEST) -> Offsets:
     """A number for each partition: an offset, or a time in ms. Raises OptionError."""
-    shape = f'{option} is JSON as {{"topic": {{"0": 23}}}}'
+    shape = f'{option} must be JSON like {{"topic": {{"0": 23}}}}'
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
@@ -57,7 +57,7 @@ def parse_numbers(text: str, option: str, least: int = EARLIEST) -> Offsets:
 
 def parse_assignment(text: str) -> frozenset[TopicPartition]:
     """`{"orders": [0, 1]}`. Raises OptionError."""
-    shape = 'assign is JSON as {"topic": [0, 1]}'
+    shape = 'assign must be JSON like {"topic": [0, 1]}'
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:

@@ -46,7 +46,7 @@ SOURCE_OPTIONS = (
 )
 SINK_OPTIONS = ("topic", "includeHeaders", "delivery")
 # Options of Spark itself, and those of its own source that have no effect here.
-PASSED_OVER = (
+IGNORED_OPTIONS = (
     "path",
     "checkpointLocation",
     "queryName",
@@ -55,7 +55,7 @@ PASSED_OVER = (
     "fetchOffset.retryIntervalMs",
     "partition.metadata.cache.ttl.ms",
 )
-_ALL = (*SOURCE_OPTIONS, *SINK_OPTIONS, *PASSED_OVER)
+_ALL = (*SOURCE_OPTIONS, *SINK_OPTIONS, *IGNORED_OPTIONS)
 _LOWER = {name.lower() for name in _ALL}
 # Settings that the source controls itself; Spark's own source refuses them, too.
 _REFUSED_SETTINGS = {
@@ -70,11 +70,11 @@ _REFUSED_SINK_SETTINGS = {
     "value.serializer": "values are bytes or texts; cast them in the query",
 }
 _TABLE = (
-    "CREATE TABLE ... USING moldau does not work, Spark loses its options; "
+    "CREATE TABLE ... USING moldau does not work because Spark drops its options; "
     "write CREATE TEMPORARY VIEW ... USING moldau OPTIONS (...)"
 )
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
-"""What Spark calls the query of a micro-batch, in the local properties of its driver."""
+"""The local property of Spark's driver that has the id of a micro-batch's query."""
 _DELAY_MS_DEFAULT = 15 * 60 * 1000
 _LONG_POLL_MS_DEFAULT = 500
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -127,10 +127,10 @@ class SinkOptions:
     """None: the topic is a column of each row."""
 
 
-Given: TypeAlias = Mapping[str, str]
+Options: TypeAlias = Mapping[str, str]
 
 
-def check_names(options: Given) -> None:
+def check_names(options: Options) -> None:
     """Raises OptionError for an unknown option."""
     if "provider" in options:
         # Spark's own property for a table's format.
@@ -141,7 +141,7 @@ def check_names(options: Given) -> None:
             raise OptionError(f"there is no option '{name}'{hint}")
 
 
-def source_options(options: Given, *, is_stream: bool) -> SourceOptions:
+def source_options(options: Options, *, is_stream: bool) -> SourceOptions:
     options = {name.lower(): value for name, value in options.items()}
     check_names(options)
     settings = _settings(options, _REFUSED_SETTINGS)
@@ -152,15 +152,15 @@ def source_options(options: Given, *, is_stream: bool) -> SourceOptions:
     strategy_by_time = options.get("startingoffsetsbytimestampstrategy", "error").lower()
     if strategy_by_time not in {"error", "latest"}:
         raise OptionError(
-            f"startingOffsetsByTimestampStrategy is error or latest, not '{strategy_by_time}'"
+            f"startingOffsetsByTimestampStrategy must be error or latest, not '{strategy_by_time}'"
         )
-    rows_max = _whole(options, "maxOffsetsPerTrigger")
-    rows_min = _whole(options, "minOffsetsPerTrigger")
+    rows_max = _whole_number(options, "maxOffsetsPerTrigger")
+    rows_min = _whole_number(options, "minOffsetsPerTrigger")
     if rows_max is not None and rows_min is not None and rows_min > rows_max:
         raise OptionError(
             f"minOffsetsPerTrigger={rows_min} is more than maxOffsetsPerTrigger={rows_max}"
         )
-    long_poll_ms = _whole(options, "longPollMs", least=0)
+    long_poll_ms = _whole_number(options, "longPollMs", least=0)
     return SourceOptions(
         settings=settings,
         strategy=_strategy(options),
@@ -168,8 +168,8 @@ def source_options(options: Given, *, is_stream: bool) -> SourceOptions:
         ending=ending,
         is_lenient_by_time=strategy_by_time == "latest",
         fails_on_data_loss=_flag(options, "failOnDataLoss", True),
-        tasks_min=_whole(options, "minPartitions"),
-        rows_per_task_max=_whole(options, "maxRecordsPerPartition"),
+        tasks_min=_whole_number(options, "minPartitions"),
+        rows_per_task_max=_whole_number(options, "maxRecordsPerPartition"),
         rows_max=rows_max,
         rows_min=rows_min,
         delay_ms_max=_duration_ms(options, "maxTriggerDelay", _DELAY_MS_DEFAULT),
@@ -181,7 +181,7 @@ def source_options(options: Given, *, is_stream: bool) -> SourceOptions:
     )
 
 
-def sink_options(options: Given) -> SinkOptions:
+def sink_options(options: Options) -> SinkOptions:
     options = {name.lower(): value for name, value in options.items()}
     check_names(options)
     misplaced = [
@@ -197,14 +197,14 @@ def sink_options(options: Given) -> SinkOptions:
             "write with foreachBatch(moldau.spark.ExactlyOnceSink(...))"
         )
     if delivery != "at_least_once":
-        raise OptionError(f"delivery is at_least_once or exactly_once, not '{delivery}'")
+        raise OptionError(f"delivery must be at_least_once or exactly_once, not '{delivery}'")
     topic = options.get("topic")
     if topic is not None and not (topic := topic.strip()):
         raise OptionError("topic is empty; name the topic to write to")
     return SinkOptions(settings=_settings(options, _REFUSED_SINK_SETTINGS), topic=topic)
 
 
-def _settings(options: Given, refused: Mapping[str, str]) -> dict[str, str]:
+def _settings(options: Options, refused: Mapping[str, str]) -> dict[str, str]:
     settings = {
         name.removeprefix(KAFKA_PREFIX): value
         for name, value in options.items()
@@ -220,7 +220,7 @@ def _settings(options: Given, refused: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def _strategy(options: Given) -> Strategy:
+def _strategy(options: Options) -> Strategy:
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in options]
     if len(ways) != 1:
         found = " and ".join(ways) + " are given" if ways else "none is given"
@@ -244,7 +244,7 @@ def _strategy(options: Given) -> Strategy:
             return Assign(parse_assignment(text))
 
 
-def _bound(options: Given, side: str, default: OffsetBound) -> OffsetBound:
+def _bound(options: Options, side: str, default: OffsetBound) -> OffsetBound:
     """As in Spark, one time for all has priority over times, and times over offsets."""
     option = f"{side}Timestamp"
     if (text := options.get(option.lower())) is not None:
@@ -273,7 +273,7 @@ def _bound(options: Given, side: str, default: OffsetBound) -> OffsetBound:
 
 
 def _check_bounds(
-    options: Given, starting: OffsetBound, ending: OffsetBound, *, is_stream: bool
+    options: Options, starting: OffsetBound, ending: OffsetBound, *, is_stream: bool
 ) -> None:
     if is_stream:
         for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
@@ -297,7 +297,7 @@ def _refuse_number(bound: OffsetBound, number: int, reason: str) -> None:
                 raise OptionError(f"{bound.option}: {partition} has {number}; {reason}")
 
 
-def _flag(options: Given, name: str, default: bool) -> bool:
+def _flag(options: Options, name: str, default: bool) -> bool:
     text = options.get(name.lower())
     if text is None:
         return default
@@ -306,7 +306,7 @@ def _flag(options: Given, name: str, default: bool) -> bool:
     return text.strip().lower() == "true"
 
 
-def _whole(options: Given, name: str, least: int = 1) -> int | None:
+def _whole_number(options: Options, name: str, least: int = 1) -> int | None:
     text = options.get(name.lower())
     if text is None:
         return None
@@ -315,7 +315,7 @@ def _whole(options: Given, name: str, least: int = 1) -> int | None:
     return int(text)
 
 
-def _duration_ms(options: Given, name: str, default_ms: int) -> int:
+def _duration_ms(options: Options, name: str, default_ms: int) -> int:
     """Parses `15m`, `90s`, `500ms`; a plain number is milliseconds."""
     text = options.get(name.lower())
     if text is None:
@@ -333,7 +333,7 @@ def schema_problem(
     for name, kind in requested.items():
         if name not in known:
             hint = suggestion(name, known)
-            return f"there is no column '{name}'{hint}; there are {', '.join(known)}"
+            return f"there is no column '{name}'{hint}; choose from {', '.join(known)}"
         if kind != known[name]:
             return f"column {name} is {name_of(known[name])}, not {name_of(kind)}; cast it later"
-    return None if requested else f"no column is chosen; there are {', '.join(known)}"
+    return None if requested else f"no column is chosen; choose from {', '.join(known)}"

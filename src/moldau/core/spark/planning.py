@@ -1,4 +1,4 @@
-"""From offsets to tasks: the part of a backlog that a micro-batch takes, and its ranges."""
+"""From offsets to tasks: the part of a backlog that a micro-batch reads, and its ranges."""
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise

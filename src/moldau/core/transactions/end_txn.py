@@ -16,7 +16,7 @@ state or end is invalid.
 
 from dataclasses import replace
 
-from moldau.core.transactions.init_producer_id import needed
+from moldau.core.transactions.init_producer_id import required_producer_id
 from moldau.core.transactions.requests import End, Unchanged
 from moldau.core.transactions.states import PREPARED, TransactionState
 from moldau.core.transactions.transaction import LAST_CLIENT_EPOCH, NO_PRODUCER, Transaction
@@ -109,7 +109,7 @@ def _end_before_version_2(
 def _prepared(
     current: Transaction, fresh_id: int | None, now_ms: int, *, commits: bool, version: int
 ) -> Transaction:
-    next_id = needed(fresh_id) if current.is_epoch_exhausted else NO_PRODUCER_ID
+    next_id = required_producer_id(fresh_id) if current.is_epoch_exhausted else NO_PRODUCER_ID
     return prepared(
         current,
         commits=commits,

@@ -16,7 +16,7 @@ def decide_init(
     if current is None:
         current = Transaction(
             transactional_id=init.transactional_id,
-            producer_id=needed(fresh_id),
+            producer_id=required_producer_id(fresh_id),
             timeout_ms=init.timeout_ms,
             update_ms=now_ms,
         )
@@ -30,7 +30,11 @@ def decide_init(
     expected_epoch = None if expected is None else expected.producer_epoch
     if current.is_epoch_exhausted and expected_epoch in {None, current.producer_epoch}:
         return next_producer_id(
-            current, needed(fresh_id), init.timeout_ms, now_ms, continues=expected is not None
+            current,
+            required_producer_id(fresh_id),
+            init.timeout_ms,
+            now_ms,
+            continues=expected is not None,
         )
     return next_epoch(current, expected_epoch, init.timeout_ms, now_ms)
 
@@ -49,7 +53,7 @@ def _may_continue(current: Transaction, expected: ProducerIdAndEpoch) -> bool:
     )
 
 
-def needed(fresh_id: int | None) -> int:
+def required_producer_id(fresh_id: int | None) -> int:
     """Clients retry this error, as with Kafka while it waits for more producer ids."""
     if fresh_id is None:
         raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no producer id is available")

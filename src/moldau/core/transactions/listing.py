@@ -18,7 +18,7 @@ from moldau.protocol.messages.list_transactions import TransactionState as Liste
 
 @frozen
 class Filters:
-    """A filter that is None passes everything."""
+    """A filter that is None matches everything."""
 
     producer_ids: frozenset[int] | None
     states: frozenset[TransactionState] | None

@@ -14,11 +14,9 @@ from moldau.types import (
 )
 
 LAST_CLIENT_EPOCH = PRODUCER_EPOCH_MAX - 1
-"""EPOCH_MAX is reserved for fencing a producer with this epoch."""
+"""PRODUCER_EPOCH_MAX is reserved for fencing a producer with this epoch."""
 NO_TIMEOUT_MS = INT32_MAX
 """Marks two-phase commits, which have no timeout."""
-
-"""The transaction version that gives a producer a new epoch with every transaction's end."""
 
 
 class ProducerIdAndEpoch(NamedTuple):

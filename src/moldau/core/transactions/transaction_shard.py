@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from typing import TypeAlias
 
-from moldau.core.coordinator.effects import Append, Reply, Ticket, TimerKey, Turn
+from moldau.core.coordinator.effects import AnyReply, Append, Reply, Ticket, TimerKey, Turn
 from moldau.core.coordinator.records import CoordinatorRecord
 from moldau.core.transactions.end_txn import decide_abort, decide_end
 from moldau.core.transactions.init_producer_id import decide_init
@@ -135,7 +135,13 @@ class TransactionShard:
         current = self.transactions.get(transactional_id)
         return current is None or current.is_epoch_exhausted
 
-    def init(self, init: Init, fresh_id: int | None, ticket: Ticket, turn: TransactionTurn) -> None:
+    def init(
+        self,
+        init: Init,
+        fresh_id: int | None,
+        ticket: Ticket[ProducerIdAndEpoch],
+        turn: TransactionTurn,
+    ) -> None:
         """Replies with a producer id and epoch."""
         self._check_not_pending(init.transactional_id)
         current = self.transactions.get(init.transactional_id)
@@ -148,7 +154,9 @@ class TransactionShard:
         else:
             self._change(next_state, turn, Reply(ticket, next_state.producer))
 
-    def add_partitions(self, add: AddPartitions, ticket: Ticket, turn: TransactionTurn) -> None:
+    def add_partitions(
+        self, add: AddPartitions, ticket: Ticket[None], turn: TransactionTurn
+    ) -> None:
         """Replies with None."""
         # Checked first: the producer's id may be part of the pending change.
         self._check_not_pending(add.transactional_id)
@@ -176,7 +184,13 @@ class TransactionShard:
             for each in partitions
         }
 
-    def end(self, end: End, fresh_id: int | None, ticket: Ticket, turn: TransactionTurn) -> None:
+    def end(
+        self,
+        end: End,
+        fresh_id: int | None,
+        ticket: Ticket[ProducerIdAndEpoch],
+        turn: TransactionTurn,
+    ) -> None:
         """Replies with the producer id and epoch to continue with; NO_PRODUCER before version 2."""
         next_state = decide_end(
             self.transactions.get(end.transactional_id),
@@ -227,7 +241,11 @@ class TransactionShard:
     # Changes
 
     def _change(
-        self, after: Transaction, turn: TransactionTurn, *replies: Reply, step: Step = Step.CHANGE
+        self,
+        after: Transaction,
+        turn: TransactionTurn,
+        *replies: AnyReply,
+        step: Step = Step.CHANGE,
     ) -> None:
         self._pending[after.transactional_id] = after.state
         record = transaction_record(after, self._settings().transaction_version)
@@ -242,7 +260,7 @@ class TransactionShard:
         )
 
     def _abort(
-        self, current: Transaction, fresh_id: int | None, turn: TransactionTurn, *replies: Reply
+        self, current: Transaction, fresh_id: int | None, turn: TransactionTurn, *replies: AnyReply
     ) -> None:
         transactional_id = current.transactional_id
         version = self._settings().transaction_version

@@ -29,13 +29,13 @@ from moldau.spark.runtime.spark_errors import cause_of
 _SHOWN_MAX = 5
 
 
-class Outcome(NamedTuple):
+class ExampleResult(NamedTuple):
     example: Example
     problems: tuple[str, ...]
     """Empty if the test passes."""
 
 
-def try_example(session: Any, pipeline: Pipeline, example: Example) -> Outcome:
+def try_example(session: Any, pipeline: Pipeline, example: Example) -> ExampleResult:
     """Runs a test. Columns that an expected row does not name may have any value; the order of rows
     does not matter.
     """
@@ -56,8 +56,8 @@ def try_example(session: Any, pipeline: Pipeline, example: Example) -> Outcome:
             rows = passed_on(frames[name], pipeline.flows[name])
             problems += _differences(name, _plain_rows(rows), expected)
     except Exception as error:  # noqa: BLE001 - Spark and users raise all sorts
-        return Outcome(example, (cause_of(error),))
-    return Outcome(example, tuple(problems))
+        return ExampleResult(example, (cause_of(error),))
+    return ExampleResult(example, tuple(problems))
 
 
 def given_rows(session: Any, source: Source | Lookup, rows: list[dict[str, Any]]) -> Any:

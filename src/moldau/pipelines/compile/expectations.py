@@ -55,7 +55,7 @@ def need_columns(rows: Any, names: tuple[str, ...], flow: Flow, what: str) -> No
             hint = suggestion(name, rows.columns)
             raise pipeline_error(
                 flow.spot,
-                f"'{flow.name}': {what} needs a column '{name}'{hint}; there are "
+                f"'{flow.name}': {what} needs a column '{name}'{hint}; choose from "
                 f"{', '.join(rows.columns)}",
             )
 

@@ -18,9 +18,10 @@ from moldau.core.pipelines.graph import (
     Topic,
 )
 from moldau.core.pipelines.graph_checks import dead_letter_of
+from moldau.pipelines.compile.dead_letters import step_dead_letters
 from moldau.pipelines.compile.expectations import STEP_ERROR, need_columns, well_made
 from moldau.pipelines.compile.frames import flow_error
-from moldau.pipelines.compile.values import step_letters, written_rows
+from moldau.pipelines.compile.values import written_rows
 from moldau.pipelines.declare.arguments import pipeline_error
 
 Watch = Callable[[Flow, Any], Any]
@@ -33,7 +34,7 @@ class Outputs:
 
     topics: list[Any] = field(default_factory=list)
     """Frames of OUT_COLUMNS."""
-    letters: list[Any] = field(default_factory=list)
+    step_dead_letters: list[Any] = field(default_factory=list)
     """Frames of OUT_COLUMNS: rows that steps mark as bad."""
     tables: list[tuple[Flow, Any]] = field(default_factory=list)
     judged: list[Any] = field(default_factory=list)
@@ -41,14 +42,14 @@ class Outputs:
 
     def add(self, other: "Outputs") -> None:
         self.topics += other.topics
-        self.letters += other.letters
+        self.step_dead_letters += other.step_dead_letters
         self.tables += other.tables
         self.judged += other.judged
 
     @property
     def all_topics(self) -> Any | None:
         """All rows for topics in one frame, for one write."""
-        frames = [*self.topics, *self.letters]
+        frames = [*self.topics, *self.step_dead_letters]
         if not frames:
             return None
         united = frames[0]
@@ -72,8 +73,8 @@ def outputs_of(pipeline: Pipeline, flow: Flow, rows: Any, watch: "Watch | None" 
             case None:
                 outputs.judged.append(watched)
         if flow.on_error is OnError.DEAD_LETTER:
-            letter = dead_letter_of(pipeline, flow)
-            outputs.letters.append(step_letters(rows, flow, letter, pipeline))
+            topic = dead_letter_of(pipeline, flow)
+            outputs.step_dead_letters.append(step_dead_letters(rows, flow, topic, pipeline))
     except PipelineError:
         raise
     except Exception as error:  # noqa: BLE001 - Spark raises all sorts

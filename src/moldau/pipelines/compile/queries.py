@@ -53,7 +53,7 @@ class Query:
     @property
     def targets(self) -> list[str]:
         names = [target_name(flow) for flow in self.written]
-        is_sent = self.sends_dead_letters or self.sends_step_letters
+        is_sent = self.sends_dead_letters or self.sends_step_dead_letters
         return [*names, "dead letters"] if is_sent else names
 
     @property
@@ -63,11 +63,11 @@ class Query:
 
     @property
     def writes_topics(self) -> bool:
-        is_sent = self.sends_dead_letters or self.sends_step_letters
+        is_sent = self.sends_dead_letters or self.sends_step_dead_letters
         return is_sent or any(isinstance(flow.into, Topic) for flow in self.flows)
 
     @property
-    def sends_step_letters(self) -> bool:
+    def sends_step_dead_letters(self) -> bool:
         return any(flow.on_error is OnError.DEAD_LETTER for flow in self.flows)
 
 
@@ -96,7 +96,7 @@ def compile_queries(session: Any, pipeline: Pipeline, read: Reader) -> list[Quer
         if len(used) == 1 and not is_stateful(frames[flow.name]):
             passes[used[0]].flows.append(flow)
         elif flow.into is None:
-            problems += _letters_from_inside(flow)
+            problems += _dead_letters_from_inside(flow)
         else:
             alone.append(Query(flow.name, used, [flow], OUTPUT_MODES[flow.mode]))
     if problems:
@@ -108,7 +108,7 @@ def compile_queries(session: Any, pipeline: Pipeline, read: Reader) -> list[Quer
     return used_passes + alone
 
 
-def _letters_from_inside(flow: Flow) -> list[Problem]:
+def _dead_letters_from_inside(flow: Flow) -> list[Problem]:
     """Inside a stateful query, rows that are dropped cannot be sent as dead letters."""
     if flow.on_error is not OnError.DEAD_LETTER:
         return []

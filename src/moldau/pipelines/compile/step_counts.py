@@ -14,24 +14,24 @@ class StepCounter:
     """Counts the rows of one batch."""
 
     def __init__(self) -> None:
-        self._letters: list[Observation] = []
+        self._dead_letters: list[Observation] = []
         self._expectations: dict[str, Observation] = {}
 
     def counted(self, flow: Flow, rows: Any) -> Any:
         observation = self._expectations[flow.name] = Observation()
         return rows.observe(observation, *failures(flow.expect))
 
-    def counted_letters(self, rows: Any) -> Any:
+    def counted_dead_letters(self, rows: Any) -> Any:
         observation = Observation()
-        self._letters.append(observation)
+        self._dead_letters.append(observation)
         return rows.observe(observation, sql.count(sql.lit(1)).alias("rows"))
 
     def counts(self) -> StepCounts:
         """The counts, once all frames are written."""
-        letters = sum(int(observation.get["rows"]) for observation in self._letters)
+        dead_letters = sum(int(observation.get["rows"]) for observation in self._dead_letters)
         expectations = {
             f"{flow}.{name.removeprefix(EXPECTED)}": int(count or 0)
             for flow, observation in self._expectations.items()
             for name, count in observation.get.items()
         }
-        return StepCounts(letters, expectations)
+        return StepCounts(dead_letters, expectations)

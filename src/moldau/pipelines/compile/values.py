@@ -16,7 +16,6 @@ from moldau.core.pipelines.graph import (
     FormatKind,
     Http,
     OnError,
-    Pipeline,
     Postgres,
     Source,
     Topic,
@@ -38,15 +37,16 @@ _PARSED = "__moldau_parsed"
 ERROR = "__moldau_error"
 ROW = "__moldau_row"
 HEADERS = "_headers"
-_OWN = (DELETED, STEP_ERROR, HEADERS)
-# Dead letters keep the record unchanged, with headers that say where it comes from.
+SPECIAL_COLUMNS = (DELETED, STEP_ERROR, HEADERS)
+"""Columns of a step's rows that are not part of the value."""
+# A dead letter (dead_letters.py) needs the unchanged record, and where it comes from.
 _RECORD = ("key", "value", "headers")
 _TOPIC_ORIGIN = ("topic", "partition", "offset")
 _FILE_ORIGIN = ("file",)
 _HTTP_ORIGIN = ("url", "poll", "row")
 _TABLE_ORIGIN = ("table",)
 _LEAST_INT = -(2**31)
-_HEADER_ARRAY = "array<struct<key:string,value:binary>>"
+HEADER_ARRAY = "array<struct<key:string,value:binary>>"
 OUT_COLUMNS = ("topic", "key", "value", "headers")
 
 
@@ -80,14 +80,14 @@ def read_values(records: Any, source: Source, name: str) -> Any:
         complaint = sql.raise_error(_complaint(source))
         row = sql.when(sql.col(ERROR).isNull(), row).otherwise(complaint)
         # Offsets, to report the record at which a flow fails.
-        places = [sql.col(one) for one in _origin(source) if one in prepared.columns]
+        places = [sql.col(one) for one in origin_columns(source) if one in prepared.columns]
         return prepared.select(row.alias(ROW), sql.lit(None).cast("string").alias(ERROR), *places)
     if source.on_error is OnError.DEAD_LETTER:
         if source.expect and isinstance(source, Files | Postgres):
             # There is no record: the dead letter is the row as JSON, as after a step.
             as_json = sql.to_json(row, EXACT_TIMES).cast("binary")
             prepared = prepared.withColumn("value", sql.coalesce("value", as_json))
-        kept = [sql.col(one) for one in (*_RECORD, *_origin(source))]
+        kept = [sql.col(one) for one in (*_RECORD, *origin_columns(source))]
         return prepared.select(row.alias(ROW), ERROR, *kept)
     return prepared.select(row.alias(ROW), ERROR)
 
@@ -168,7 +168,7 @@ def _table_rows(records: Any, source: Postgres) -> tuple[Any, Any, bool]:
 
 def _with_no_key(rows: Any) -> Any:
     return rows.withColumn("key", sql.lit(None).cast("binary")).withColumn(
-        "headers", sql.lit(None).cast(_HEADER_ARRAY)
+        "headers", sql.lit(None).cast(HEADER_ARRAY)
     )
 
 
@@ -176,7 +176,7 @@ def _parsed_columns(form: Format) -> list[Any]:
     return [sql.col(f"{_PARSED}.`{name}`").alias(name) for name in _column_names(form)]
 
 
-def _origin(source: Source) -> tuple[str, ...]:
+def origin_columns(source: Source) -> tuple[str, ...]:
     match source:
         case Topic():
             return _TOPIC_ORIGIN
@@ -208,51 +208,15 @@ def good_rows(prepared: Any) -> Any:
     return prepared.where(sql.col(ERROR).isNull()).select(f"{ROW}.*")
 
 
-def dead_letters(prepared: Any, pipeline: Pipeline, name: str) -> Any:
-    """Dead letters to write: the unchanged record, with headers that describe the error."""
-    source = pipeline.sources[name]
-    reasons = {
-        **{name: sql.col(name).cast("string") for name in _origin(source)},
-        "error": sql.col(ERROR),
-        "pipeline": sql.lit(pipeline.name),
-        "step": sql.lit(name),
-    }
-    own = sql.coalesce(sql.col("headers"), sql.array().cast(_HEADER_ARRAY))
-    return prepared.where(sql.col(ERROR).isNotNull()).select(
-        sql.lit(source.dead_letter).alias("topic"),
-        sql.col("key").cast("binary").alias("key"),
-        sql.col("value").cast("binary").alias("value"),
-        sql.concat(own, _headers(reasons)).alias("headers"),
-    )
-
-
 def written_rows(rows: Any, flow: Flow) -> Any:
     """The rows that a flow writes to a topic, in OUT_COLUMNS. Raises PipelineError."""
     assert isinstance(flow.into, Topic)
     return _encoded(well_made(rows, flow), flow, flow.into)
 
 
-def step_letters(rows: Any, flow: Flow, dead_letter: str | None, pipeline: Pipeline) -> Any:
-    """Dead letters for rows that a step marks as bad. After a step the record is unknown, so the
-    letter holds the row as JSON.
-    """
-    names = [name for name in rows.columns if name not in _OWN]
-    reasons = {
-        "error": sql.col(STEP_ERROR),
-        "pipeline": sql.lit(pipeline.name),
-        "step": sql.lit(flow.name),
-    }
-    return rows.where(sql.col(STEP_ERROR).isNotNull()).select(
-        sql.lit(dead_letter).alias("topic"),
-        sql.lit(None).cast("binary").alias("key"),
-        sql.to_json(_struct(names), EXACT_TIMES).cast("binary").alias("value"),
-        _headers(reasons).alias("headers"),
-    )
-
-
 def _encoded(rows: Any, flow: Flow, into: Topic) -> Any:
     need_columns(rows, into.key, flow, "key")
-    names = [name for name in rows.columns if name not in _OWN]
+    names = [name for name in rows.columns if name not in SPECIAL_COLUMNS]
     value = _value(rows, flow, into, names).cast("binary")
     if DELETED in rows.columns:
         value = sql.when(sql.col(DELETED), sql.lit(None)).otherwise(value)
@@ -261,7 +225,7 @@ def _encoded(rows: Any, flow: Flow, into: Topic) -> Any:
         sql.lit(into.name).alias("topic"),
         _key(into.key).cast("binary").alias("key"),
         value.alias("value"),
-        headers.cast(_HEADER_ARRAY).alias("headers"),
+        headers.cast(HEADER_ARRAY).alias("headers"),
     )
 
 
@@ -273,10 +237,10 @@ def _key(names: tuple[str, ...]) -> Any:
             # Bytes stay unchanged; everything else becomes text.
             return sql.col(f"`{name}`").cast("string")
         case _:
-            return sql.to_json(_struct(names), EXACT_TIMES)
+            return sql.to_json(struct_of(names), EXACT_TIMES)
 
 
-def _struct(names: Any) -> Any:
+def struct_of(names: Any) -> Any:
     return sql.struct(*[sql.col(f"`{name}`") for name in names])
 
 
@@ -285,9 +249,9 @@ def _value(rows: Any, flow: Flow, into: Topic, names: list[str]) -> Any:
     options = dict(form.options)
     match form.kind:
         case FormatKind.JSON:
-            return sql.to_json(_struct(names), EXACT_TIMES | options)
+            return sql.to_json(struct_of(names), EXACT_TIMES | options)
         case FormatKind.CSV:
-            return sql.to_csv(_struct(names), EXACT_TIMES | options)
+            return sql.to_csv(struct_of(names), EXACT_TIMES | options)
         case FormatKind.TEXT | FormatKind.BYTES:
             need_columns(rows, ("value",), flow, f"format {form.kind}")
             return sql.col("value")
@@ -301,7 +265,7 @@ def _value(rows: Any, flow: Flow, into: Topic, names: list[str]) -> Any:
             # A lambda, because Spark interprets type hints. Arrow could not distinguish the two
             # equal hours when clocks are set back.
             as_bytes = sql.udf(lambda row: write(row), "binary", useArrow=False)  # noqa: PLW0108
-            return as_bytes(_struct(names))
+            return as_bytes(struct_of(names))
 
 
 def _parsed(form: Format) -> tuple[Any, Any]:
@@ -378,15 +342,6 @@ def _place_words(source: Source) -> str:
             return "{url}, answer {poll}, row {row}"
         case Postgres():
             return "table {table}, '{value}'"
-
-
-def _headers(reasons: dict[str, Any]) -> Any:
-    return sql.array(
-        *[
-            sql.struct(sql.lit(f"__dlq.{name}").alias("key"), value.cast("binary").alias("value"))
-            for name, value in reasons.items()
-        ]
-    ).cast(_HEADER_ARRAY)
 
 
 def _registry_format(form: Format) -> RegistryFormat:

@@ -33,7 +33,7 @@ def word_of(kind: type[Word], value: object, what: str, spot: Spot) -> Word:
     if value not in words:
         hint = suggestion(str(value), words)
         raise pipeline_error(
-            spot, f"{what} is {', '.join(words[:-1])} or {words[-1]}, not '{value}'{hint}"
+            spot, f"{what} must be {', '.join(words[:-1])} or {words[-1]}, not '{value}'{hint}"
         )
     return kind(value)
 
@@ -47,7 +47,7 @@ def on_error_of(word: str | None, dead_letter: str | None, spot: Spot) -> OnErro
 
 def whole_of(given: object, what: str, spot: Spot) -> int:
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise pipeline_error(spot, f"{what} is a whole number from 1, not {given!r}")
+        raise pipeline_error(spot, f"{what} must be a whole number from 1, not {given!r}")
     return given
 
 
@@ -83,7 +83,7 @@ def start_of(given: str | int | datetime, spot: Spot) -> str:
     except (ValueError, TypeError):
         hint = suggestion(str(given), _STARTS)
         raise pipeline_error(
-            spot, f"start is latest, earliest, group or a time, not '{given}'{hint}"
+            spot, f"start must be latest, earliest, group or a time, not '{given}'{hint}"
         ) from None
 
 

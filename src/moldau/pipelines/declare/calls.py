@@ -54,7 +54,7 @@ def _misused(
     for word in named:
         if word not in known:
             words = [one for one in known if one != _OURS]
-            hint = suggestion(word, words) or f"; there are {', '.join(words)}"
+            hint = suggestion(word, words) or f"; choose from {', '.join(words)}"
             return pipeline_error(caller(), f"mp.{name} has no '{word}'{hint}")
     takes_none = all(one.kind is Parameter.KEYWORD_ONLY for one in known.values())
     if takes_none and len(given) == 1 and callable(given[0]):
@@ -82,7 +82,7 @@ def _mistyped(function: Callable[..., Any], given: Mapping[str, object]) -> Pipe
             if len(shown) > _SHOWN_CHARS_MAX:
                 shown = f"{shown[:_SHOWN_CHARS_MAX]}…"
             return pipeline_error(
-                caller(), f"mp.{name}: {word} is {_described(types[word])}, not {shown}"
+                caller(), f"mp.{name}: {word} must be {_described(types[word])}, not {shown}"
             )
     return None
 

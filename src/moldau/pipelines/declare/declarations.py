@@ -30,13 +30,19 @@ class Parts:
         """Raises PipelineError where both have something of the same name."""
         for name, flow in other.flows.items():
             if name in self.flows:
-                raise pipeline_error(flow.spot, f"'{name}' is in {self.flows[name].spot} too")
+                raise pipeline_error(
+                    flow.spot, f"'{name}' is already declared in {self.flows[name].spot}"
+                )
         for name, source in other.sources.items():
             if self.sources.get(name, source) != source:
-                raise pipeline_error(source.spot, f"'{name}' is in {self.sources[name].spot} too")
+                raise pipeline_error(
+                    source.spot, f"'{name}' is already declared in {self.sources[name].spot}"
+                )
         for name, lookup in other.lookups.items():
             if self.lookups.get(name, lookup) != lookup:
-                raise pipeline_error(lookup.spot, f"'{name}' is in {self.lookups[name].spot} too")
+                raise pipeline_error(
+                    lookup.spot, f"'{name}' is already declared in {self.lookups[name].spot}"
+                )
         self.lookups |= other.lookups
         self.flows |= other.flows
         self.sources |= other.sources

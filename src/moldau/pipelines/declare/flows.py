@@ -128,7 +128,9 @@ def reaction_of(word: str | None, expected: tuple[Expectation, ...], spot: Spot)
 def _target_of(into: object, spot: Spot) -> Target | None:
     if into is None or isinstance(into, Topic | Table | Postgres):
         return into
-    raise pipeline_error(spot, f"into is mp.topic(…), mp.table(…) or mp.postgres(…), not {into!r}")
+    raise pipeline_error(
+        spot, f"into must be mp.topic(…), mp.table(…) or mp.postgres(…), not {into!r}"
+    )
 
 
 @checked

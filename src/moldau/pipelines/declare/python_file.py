@@ -57,17 +57,17 @@ def run_file(path: Path) -> ModuleType:
 def _placed(path: Path, error: Exception) -> PipelineError:
     """The error with the line that has raised it, in this file or in an imported one."""
     here = last_in(str(path), error)
-    spot, said = last_of_users(error), _told(error)
+    spot, said = last_of_users(error), _message_of(error)
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_file():
         spot, said = Spot(error.filename, error.lineno or 1, error.offset or 1), str(error.msg)
     if spot is None or Path(spot.file).resolve() == path.resolve():
         # The path as the user has written it.
         place = here or spot or Spot(str(path), 1)
         return pipeline_error(Spot(str(path), place.line, place.column), said)
-    return pipeline_error(spot, said if here is None else f"{said}; on the way from {here}")
+    return pipeline_error(spot, said if here is None else f"{said}; called from {here}")
 
 
-def _told(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     text = f"{type(error).__name__}: {str(error).strip()}"
     if _NO_SESSION in text:
         text += (

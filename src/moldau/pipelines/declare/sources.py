@@ -187,7 +187,9 @@ def http(  # noqa: PLR0913 - as of a topic
     elif format not in ("json", *HTTP_LINES):
         known = ("json", *HTTP_LINES)
         raise pipeline_error(
-            spot, f"answers are {', '.join(known)}, not '{format}'{suggestion(format, known)}"
+            spot,
+            f"the format of answers must be {', '.join(known)}, "
+            f"not '{format}'{suggestion(format, known)}",
         )
     try:
         every_ms, timeout_ms = duration_ms(every), duration_ms(timeout)
@@ -219,7 +221,7 @@ def _cursor_of(cursor: Mapping[str, str], spot: Spot) -> Cursor:
     if "param" not in cursor or ("last" in cursor) == ("next" in cursor):
         raise pipeline_error(
             spot,
-            "a cursor has a param, and last (a field of the last row) or next (a field of the "
+            "a cursor needs a param, and last (a field of the last row) or next (a field of the "
             "answer)",
         )
     words = {name: str(value) for name, value in cursor.items()}
@@ -264,7 +266,7 @@ def files(  # noqa: PLR0913 - as of a topic
     if format not in FILE_FORMATS:
         raise pipeline_error(
             spot,
-            f"files are {', '.join(FILE_FORMATS)}, not '{format}'"
+            f"the format of files must be {', '.join(FILE_FORMATS)}, not '{format}'"
             f"{suggestion(format, FILE_FORMATS)}",
         )
     return Files(

@@ -133,7 +133,7 @@ def _source(name: str, node: Node) -> Source:
         return _http(name, node)
     if "topic" not in found:
         node.items(f"source '{name}'", _ANY_SOURCE, _BROKERS | _OF_TARGETS)
-        raise node.error(f"source '{name}' says neither topic, files, http nor postgres")
+        raise node.error(f"source '{name}' needs one of topic, files, http and postgres")
     found = node.items(f"source '{name}'", _TOPIC_SOURCE, _BROKERS | _OF_TARGETS)
     start = found.get("start")
     return sources.topic(
@@ -158,7 +158,7 @@ def _lookup(name: str, node: Node) -> Lookup:
         return _postgres(node.items(what, _POSTGRES_LOOKUP), node, refresh)
     if "table" not in found:
         node.items(what, _ANY_LOOKUP)
-        raise node.error(f"{what} says neither table nor postgres")
+        raise node.error(f"{what} needs table or postgres")
     found = node.items(what, _TABLE_LOOKUP)
     return tables.table(
         found["table"].text("table"),
@@ -175,18 +175,22 @@ def _start(node: Node) -> Any:
     if isinstance(value, dict):
         found = node.items("start", ("timestamp",))
         if "timestamp" not in found:
-            raise node.error("start is latest, earliest, group, a time or {timestamp: …}")
+            raise node.error("start must be latest, earliest, group, a time or {timestamp: …}")
         return _start(found["timestamp"])
     try:
         return start_of(value, node.spot)
     except AttributeError:
-        raise node.error(f"start is latest, earliest, group or a time, not {value!r}") from None
+        raise node.error(
+            f"start must be latest, earliest, group or a time, not {value!r}"
+        ) from None
 
 
 def _files(name: str, node: Node) -> Files:
     found = node.items(f"source '{name}'", _FILE_SOURCE)
     if "format" not in found:
-        raise node.error(f"source '{name}' has no format: {', '.join(sources.FILE_FORMATS)}")
+        raise node.error(
+            f"source '{name}' has no format; choose from {', '.join(sources.FILE_FORMATS)}"
+        )
     options = found["options"].items("options") if "options" in found else {}
     return sources.files(
         found["files"].text("files"),
@@ -312,7 +316,7 @@ def _target(name: str, node: Node) -> Target:
         return _postgres(node.items(what, _POSTGRES_TARGET), node)
     if "topic" not in found:
         node.items(what, _ANY_TARGET, _BROKERS)
-        raise node.error(f"{what} says neither topic nor table nor postgres")
+        raise node.error(f"{what} needs one of topic, table and postgres")
     found = node.items(what, _TOPIC_TARGET, _BROKERS)
     return _topic_target(found, node)
 

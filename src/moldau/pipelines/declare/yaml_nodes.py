@@ -61,7 +61,7 @@ class Node:
         """
         yaml = _yaml()
         if not isinstance(self._node, yaml.MappingNode):
-            raise self.error(f"{what} is a mapping of names to values")
+            raise self.error(f"{what} must be a mapping of names to values")
         allowed = None if known is None else tuple(dict.fromkeys(known))
         found: dict[str, Node] = {}
         for key, value in self._node.value:
@@ -70,9 +70,9 @@ class Node:
             if not isinstance(word, str):
                 raise name.error(f"{what}: '{word}' is not a name; put it in quotes")
             if word in found:
-                raise name.error(f"{what}: '{word}' is there twice")
+                raise name.error(f"{what}: '{word}' appears twice")
             if allowed is not None and word not in allowed:
-                hint = suggestion(word, allowed) or f"; there are {', '.join(allowed)}"
+                hint = suggestion(word, allowed) or f"; choose from {', '.join(allowed)}"
                 if word in (elsewhere or {}):
                     hint = f"; {(elsewhere or {})[word]}"
                 elif " " in word:
@@ -84,14 +84,14 @@ class Node:
     def entries(self, what: str) -> Iterator["Node"]:
         yaml = _yaml()
         if not isinstance(self._node, yaml.SequenceNode):
-            raise self.error(f"{what} is a list")
+            raise self.error(f"{what} must be a list")
         for one in self._node.value:
             yield self._child(one)
 
     def text(self, what: str) -> str:
         value = self.plain()
         if not isinstance(value, str) or not value.strip():
-            raise self.error(f"{what} is a text, not {value!r}")
+            raise self.error(f"{what} must be a text, not {value!r}")
         return value
 
     def words(self, what: str) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ class Node:
     def flag(self, what: str) -> bool:
         value = self.plain()
         if not isinstance(value, bool):
-            raise self.error(f"{what} is true or false, not {value!r}")
+            raise self.error(f"{what} must be true or false, not {value!r}")
         return value
 
     def whole(self, what: str) -> int:

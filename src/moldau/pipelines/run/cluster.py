@@ -43,22 +43,22 @@ def check_master(master: str, variables: Mapping[str, str] = os.environ) -> None
                 "--master yarn: HADOOP_CONF_DIR must name the folder with yarn-site.xml"
             )
         return
-    places = _places(master)
-    failures = [failure for place in places if (failure := _unreachable(*place)) is not None]
-    if len(failures) == len(places):
+    addresses = _addresses(master)
+    failures = [failure for address in addresses if (failure := _unreachable(*address)) is not None]
+    if len(failures) == len(addresses):
         raise MoldauError(f"--master {master} is not reachable: {'; '.join(failures)}")
 
 
-def _places(master: str) -> list[tuple[str, int]]:
+def _addresses(master: str) -> list[tuple[str, int]]:
     if master.startswith("spark://"):
-        return [_place(f"//{one}", master, _STANDALONE_PORT) for one in master[8:].split(",")]
+        return [_address(f"//{one}", master, _STANDALONE_PORT) for one in master[8:].split(",")]
     if master.startswith("k8s://"):
         inner = master[6:] if "://" in master[6:] else f"https://{master[6:]}"
-        return [_place(inner, master, 80 if inner.startswith("http:") else 443)]
+        return [_address(inner, master, 80 if inner.startswith("http:") else 443)]
     raise MoldauError(f"--master {master}: write local[*], spark://host:7077, yarn or k8s://…")
 
 
-def _place(url: str, master: str, port: int) -> tuple[str, int]:
+def _address(url: str, master: str, port: int) -> tuple[str, int]:
     try:
         parts = urlsplit(url)
         found = parts.hostname, parts.port or port

@@ -11,13 +11,14 @@ from moldau.connectors.tables.parquet import ParquetTable
 from moldau.core.pipelines.graph import Delivery, Flow, Pipeline, Postgres, Table, TableKind
 from moldau.core.pipelines.graph_checks import lookups_of
 from moldau.core.pipelines.query_progress import StepCounts, added
+from moldau.pipelines.compile.dead_letters import source_dead_letters
 from moldau.pipelines.compile.frames import frames_of
 from moldau.pipelines.compile.lookups import LookupFrames, Lookups
 from moldau.pipelines.compile.outputs import Outputs, Watch, outputs_of
 from moldau.pipelines.compile.queries import Query
 from moldau.pipelines.compile.sources import group_of, kafka_options
 from moldau.pipelines.compile.step_counts import StepCounter
-from moldau.pipelines.compile.values import dead_letters, good_rows
+from moldau.pipelines.compile.values import good_rows
 from moldau.pipelines.run.failing_record import failing_record
 from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.spark_errors import cause_of
@@ -82,8 +83,8 @@ class BatchWork:
         """Counts of the steps in batches up to this one, except those returned before."""
         numbers = [number for number in self._counts if number <= batch_id]
         counts = [self._counts.pop(number) for number in numbers]
-        letters = sum(count.letters for count in counts)
-        return StepCounts(letters, added(*(count.expectations for count in counts)))
+        dead_letters = sum(count.dead_letters for count in counts)
+        return StepCounts(dead_letters, added(*(count.expectations for count in counts)))
 
     def close(self) -> None:
         if self._sink is not None:
@@ -106,7 +107,7 @@ class BatchWork:
 
     def _write(self, rows: Any, batch_id: int) -> None:
         is_read_often = self._query.is_pass and len(self._query.targets) > 1
-        is_read_often = is_read_often or self._query.sends_step_letters
+        is_read_often = is_read_often or self._query.sends_step_dead_letters
         is_read_often = is_read_often or self._query.has_unwritten_flows
         if is_read_often:
             # Otherwise every target would read the source and update the state again.
@@ -114,7 +115,9 @@ class BatchWork:
         try:
             counter = StepCounter()
             outputs = self._outputs(rows, counter.counted)
-            outputs.letters = [counter.counted_letters(frame) for frame in outputs.letters]
+            outputs.step_dead_letters = [
+                counter.counted_dead_letters(frame) for frame in outputs.step_dead_letters
+            ]
             topics = outputs.all_topics
             if topics is not None:
                 self._write_topics(topics, batch_id)
@@ -132,7 +135,8 @@ class BatchWork:
 
         def fails(part: Any) -> bool:
             outputs = self._outputs(part)
-            frames = [*outputs.topics, *outputs.letters, *(frame for _, frame in outputs.tables)]
+            tables = [frame for _, frame in outputs.tables]
+            frames = [*outputs.topics, *outputs.step_dead_letters, *tables]
             try:
                 for frame in frames:
                     frame.write.format("noop").mode("overwrite").save()
@@ -156,7 +160,7 @@ class BatchWork:
         for flow in self._query.flows:
             outputs.add(outputs_of(self._pipeline, flow, frames[flow.name], watch))
         if self._query.sends_dead_letters:
-            outputs.topics.append(dead_letters(rows, self._pipeline, name))
+            outputs.topics.append(source_dead_letters(rows, self._pipeline, name))
         return outputs
 
     def _write_topics(self, rows: Any, batch_id: int) -> None:

@@ -33,7 +33,7 @@ def refuse_other_plans(
         now: dict[str, Any] = {
             "spark": frame.sparkSession.version,
             "keeps": state_of(frame),
-            "sources": {name: _place(pipeline, name, folder) for name in query.sources},
+            "sources": {name: _location(pipeline, name, folder) for name in query.sources},
             "targets": {flow.name: _target(flow, folder) for flow in query.written},
         }
         _compare_queries(query, known)
@@ -112,7 +112,7 @@ def _spot(pipeline: Pipeline, query: Query) -> Spot:
     return query.flows[0].spot if query.flows else pipeline.spot
 
 
-def _place(pipeline: Pipeline, name: str, folder: RunFolder) -> str:
+def _location(pipeline: Pipeline, name: str, folder: RunFolder) -> str:
     source = pipeline.sources[name]
     match source:
         case Topic():

@@ -93,7 +93,9 @@ def _to_table(rows: Any, flow: Flow) -> None:
         return
     assert isinstance(into, Table)
     if into.kind is not TableKind.PARQUET:
-        raise MoldauError(f"table {into.path}: only parquet tables can be targets of a replay yet")
+        raise MoldauError(
+            f"table {into.path}: so far only parquet tables can be targets of a replay"
+        )
     writer = rows.write.mode("append")
     if into.partition_by:
         writer = writer.partitionBy(*into.partition_by)

@@ -95,7 +95,7 @@ class RunFolder:
             sync_file(out.fileno())
         beside.replace(file)
 
-    def tell_phase(self, name: str, phase: str) -> None:
+    def write_phase(self, name: str, phase: str) -> None:
         """Records what the run does before its queries exist."""
         self.write(
             "status.json",

@@ -69,7 +69,7 @@ class Running:
         MoldauError.
         """
         # Also replaces the status that the last run has recorded.
-        tell = tell or partial(self._folder.tell_phase, self._pipeline.name)
+        tell = tell or partial(self._folder.write_phase, self._pipeline.name)
         tell("analysing plans")
         try:
             with in_one_line(self._pipeline.name):

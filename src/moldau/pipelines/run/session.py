@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from moldau.pipelines.requirements import need_packages
 from moldau.pipelines.run.cluster import check_master, is_local, python_for_tasks
+from moldau.pipelines.run.requirements import need_packages
 from moldau.protocol.errors import MoldauError
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")

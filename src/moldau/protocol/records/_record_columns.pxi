@@ -143,9 +143,9 @@ cdef class ColumnSink:
         for index in range(record.header_count):
             position = again(read_bytes(p, position, record.next, &length, &record.odd_nulls))
             self.append_name(p + position, max(length, 0))
-            position = again(read_bytes(p, behind(position, length), record.next, &length, &record.odd_nulls))
+            position = again(read_bytes(p, end_of(position, length), record.next, &length, &record.odd_nulls))
             self.contents.append(p + position, length)
-            position = behind(position, length)
+            position = end_of(position, length)
         (<int32_t*>(self.lists.bytes + self.lists.used))[0] = <int32_t>(self.names.offsets.used // 4 - 1)
         self.lists.used += 4
         return 0
@@ -190,7 +190,7 @@ cdef class ColumnSink:
             self.types.used += 4
             self.count += 1
         if position != end:
-            raise invalid("bytes are left behind the last record")
+            raise invalid("bytes are left after the last record")
         return self.count - before
 
     cdef int check_open(self) except -1:

@@ -116,10 +116,10 @@ class ColumnSink:
         bounds: tuple[int, int],
         count: int,
         base: tuple[int, int, int | None],
-        wanted: tuple[int, int],
+        offsets: tuple[int, int],
     ) -> int:
         """Appends the records of the uncompressed body in `bounds`. `base` is the batch's base
-        offset, base timestamp and append time or None; `wanted` the range of offsets (start
+        offset, base timestamp and append time or None; `offsets` the range of offsets (start
         inclusive, end exclusive). Returns the number of rows added.
         """
         self._check_open()
@@ -132,7 +132,7 @@ class ColumnSink:
                 position, time_delta, delta, key_at, key_size, at, size, headers_at, headers, _,
             ) = parse_record(body, position, end)  # fmt: skip
             offset = _wrap64(base_offset + delta)
-            if not wanted[0] <= offset < wanted[1]:
+            if not offsets[0] <= offset < offsets[1]:
                 continue
             if self._key is not None:
                 self._key.append(None if key_size < 0 else body[key_at : key_at + key_size])
@@ -147,7 +147,7 @@ class ColumnSink:
             self._timestamps.append(_microseconds(timestamp))
             self._types.append(0 if append_time is None else 1)
         if position != end:
-            raise _invalid("bytes are left behind the last record")
+            raise _invalid("bytes are left after the last record")
         return len(self._offsets) - before
 
     def _append_headers(self, body: bytes, position: int, limit: int, count: int) -> None:
@@ -238,12 +238,12 @@ class _RowHeaders:
         if first < 0 or stop < first or stop > min(self.names.count, self.contents.count):
             raise ValueError("a column's offsets do not fit its rows")
         _write_varint(out, stop - first)
-        for place in range(first, stop):
-            name = self.names.get(place)
+        for index in range(first, stop):
+            name = self.names.get(index)
             if name is None:
                 raise ValueError("a header has no name")
             _write_bytes(out, name)
-            _write_bytes(out, self.contents.get(place))
+            _write_bytes(out, self.contents.get(index))
 
 
 class _RowEncoder:

@@ -113,7 +113,7 @@ cdef class RecordCursor:
             self.position = record.next
             self.left -= 1
         if not self.left and self.position != self.end:
-            raise invalid("bytes are left behind the last record")
+            raise invalid("bytes are left after the last record")
         return taken
 
     cdef ConsumerRecord make(self, const uint8_t* p, int64_t offset, Parsed* record):

@@ -104,7 +104,7 @@ class RecordCursor:
             self._position = following
             self.left -= 1
         if not self.left and self._position != len(self._body):
-            raise _invalid("bytes are left behind the last record")
+            raise _invalid("bytes are left after the last record")
         return taken
 
     def _next(self) -> tuple[int, int, ConsumerRecord | None]:

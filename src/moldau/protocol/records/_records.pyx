@@ -81,7 +81,7 @@ cdef tuple PROBLEMS = (
     "impossible header count",
     "header runs past its record",
     "header key is null",
-    "record has bytes left behind its headers",
+    "record has bytes after its headers",
 )
 
 cdef struct Parsed:
@@ -260,7 +260,7 @@ cdef inline Py_ssize_t read_bytes(
     return position
 
 
-cdef inline Py_ssize_t behind(Py_ssize_t start, int32_t length) noexcept nogil:
+cdef inline Py_ssize_t end_of(Py_ssize_t start, int32_t length) noexcept nogil:
     return start + length if length > 0 else start
 
 
@@ -277,7 +277,7 @@ cdef int parse_headers(
         position = read_bytes(p, position + length, limit, &length, odd_nulls)
         if position < 0:
             return 9
-        position = behind(position, length)
+        position = end_of(position, length)
     return 0 if position == limit else 11
 
 
@@ -308,12 +308,12 @@ cdef inline int parse_record(
         return 6
     record.key_start = position
     position = read_bytes(
-        p, behind(position, record.key_length), limit, &record.value_length, &record.odd_nulls
+        p, end_of(position, record.key_length), limit, &record.value_length, &record.odd_nulls
     )
     if position < 0:
         return 7
     record.value_start = position
-    position = read_varint(p, behind(position, record.value_length), limit, &record.header_count)
+    position = read_varint(p, end_of(position, record.value_length), limit, &record.header_count)
     if position < 0 or record.header_count < 0 or record.header_count > limit - position:
         return 8
     record.headers_start = position
@@ -346,9 +346,9 @@ cdef tuple read_headers(const uint8_t* p, Parsed* record):
     for index in range(record.header_count):
         position = again(read_bytes(p, position, record.next, &length, &record.odd_nulls))
         name = PyUnicode_DecodeUTF8(<char*>p + position, max(length, 0), "replace")
-        position = again(read_bytes(p, behind(position, length), record.next, &length, &record.odd_nulls))
+        position = again(read_bytes(p, end_of(position, length), record.next, &length, &record.odd_nulls))
         content = None if length < 0 else PyBytes_FromStringAndSize(<char*>p + position, length)
-        position = behind(position, length)
+        position = end_of(position, length)
         pair = (name, content)
         Py_INCREF(pair)
         PyTuple_SET_ITEM(headers, index, pair)
@@ -403,7 +403,7 @@ def decode_records(
         )
         found.append(decoded)
     if position != end:
-        raise invalid("bytes are left behind the last record")
+        raise invalid("bytes are left after the last record")
     return found
 
 
@@ -445,7 +445,7 @@ def validate_records(
             max_timestamp = timestamp
             max_index = index
     if position != end:
-        raise invalid("bytes are left behind the last record")
+        raise invalid("bytes are left after the last record")
     return max_timestamp, max_index, refused_count, refused
 
 

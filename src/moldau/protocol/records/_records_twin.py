@@ -205,7 +205,7 @@ def parse_record(body: bytes, position: int, end: int) -> ParsedRecord:
         odd_nulls += length == -2
         position = start + max(length, 0)
     if position != limit:
-        raise _invalid("record has bytes left behind its headers")
+        raise _invalid("record has bytes after its headers")
     return (
         limit, timestamp_delta, offset_delta, key_start, key_length, value_start, value_length,
         headers_start, header_count, odd_nulls,
@@ -261,7 +261,7 @@ def decode_records(
             )
         )
     if position != end:
-        raise _invalid("bytes are left behind the last record")
+        raise _invalid("bytes are left after the last record")
     return decoded
 
 
@@ -307,7 +307,7 @@ def validate_records(
         if timestamp > max_timestamp:
             max_timestamp, max_index = timestamp, index
     if position != end:
-        raise _invalid("bytes are left behind the last record")
+        raise _invalid("bytes are left after the last record")
     return max_timestamp, max_index, refused_count, refused
 
 

@@ -95,7 +95,7 @@ def decode_to_arrow(chunks: Buffer | Iterable[Buffer], read: ArrowRead) -> Any:
     which may end with a partial batch. Control records are skipped.
     """
     sink = _sink(read)
-    for batch in _chosen(chunks, read):
+    for batch in _selected(chunks, read):
         _append(sink, batch, read)
     return _wrap(sink.finish(), read)
 
@@ -107,7 +107,7 @@ def decode_to_arrow_pieces(
     expand a thousandfold.
     """
     sink, size_bytes = _sink(read), 0
-    for batch in _chosen(chunks, read):
+    for batch in _selected(chunks, read):
         size_bytes += _append(sink, batch, read)
         if size_bytes >= piece_bytes:
             yield _wrap(sink.finish(), read)
@@ -116,10 +116,10 @@ def decode_to_arrow_pieces(
         yield _wrap(sink.finish(), read)
 
 
-def _chosen(chunks: Buffer | Iterable[Buffer], read: ArrowRead) -> Iterator[RecordBatch]:
+def _selected(chunks: Buffer | Iterable[Buffer], read: ArrowRead) -> Iterator[RecordBatch]:
     pieces = [chunks] if isinstance(chunks, bytes | bytearray | memoryview) else chunks
     batches: Iterator[RecordBatch] = chain.from_iterable(map(iterate_batches, pieces))
-    return _visible(_sound(batches) if read.verify_crc else batches, read)
+    return _visible(_checked(batches) if read.verify_crc else batches, read)
 
 
 class DecodedBatches(NamedTuple):
@@ -139,7 +139,7 @@ def decode_scanned_to_arrow(
     data that compresses well may expand a thousandfold.
     """
     sink = _sink(read)
-    wanted = read.start_offset, read.stop_offset
+    offsets = read.start_offset, read.stop_offset
     _expect(sink, batches, bytes_max)
     done = size_bytes = 0
     for position, size, base, last, _, latest, flags, *_, records, first in batches:
@@ -153,7 +153,7 @@ def decode_scanned_to_arrow(
             body, start = RecordBatch(buffer, position).body(read.decompressed_bytes_max)
             bounds = start, len(body)
         append_time = latest if flags & APPEND_TIME_FLAG else None
-        sink.append(body, bounds, records, (base, first, append_time), wanted)
+        sink.append(body, bounds, records, (base, first, append_time), offsets)
         size_bytes += bounds[1] - bounds[0]
     return DecodedBatches(_wrap(sink.finish(), read), done, size_bytes)
 
@@ -174,7 +174,7 @@ def _sink(read: ArrowRead) -> ColumnSink:
     return ColumnSink("key" in read.columns, "value" in read.columns, "headers" in read.columns)
 
 
-def _sound(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+def _checked(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
     """Checks all batches before any header is trusted: a flipped bit may make data look like a
     marker, or one marker like another.
     """
@@ -345,8 +345,8 @@ def _milliseconds(pa: Any, column: Any, now_ms: int) -> Any:
     return column.fill_null(now_ms) if column.null_count else column
 
 
-def _wrong_type(name: str, column: Any, wanted: str) -> MoldauError:
-    return MoldauError(f"column {name} is {column.type}; it must be {wanted}")
+def _wrong_type(name: str, column: Any, expected: str) -> MoldauError:
+    return MoldauError(f"column {name} is {column.type}; it must be {expected}")
 
 
 def _cast(pa: Any, name: str, column: Any, kind: Any) -> Any:
@@ -381,8 +381,8 @@ def _header_columns(pa: Any, column: Any) -> HeaderColumns | None:
     if pa.types.is_null(column.type) or len(column) == 0:
         return None
     struct = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-    wanted = pa.list_(pa.field("element", struct))
-    array = _cast(pa, "headers", column, wanted)
+    header_type = pa.list_(pa.field("element", struct))
+    array = _cast(pa, "headers", column, header_type)
     elements = array.values
     if elements.null_count:
         raise MoldauError("a header is null; headers are structs of key and value")

@@ -193,8 +193,8 @@ def _write_crc(batch: bytearray) -> None:
 
 
 def empty_batch(original: RecordBatch) -> bytes:
-    """The rest that compaction leaves of a batch whose records are gone but whose producer's last
-    sequence is still needed: the header alone.
+    """The header alone, which compaction keeps of a batch whose records are gone but whose
+    producer's last sequence is still needed.
     """
     options = BatchOptions(
         partition_leader_epoch=original.partition_leader_epoch,

@@ -1,5 +1,5 @@
-"""The checks of a leader before it appends a producer's batch, and the changes it then makes in
-place. Codes, order and texts are those of Kafka 4.3's log validator, stricter where noted.
+"""The checks of a leader before it appends a producer's batch. Codes, order and texts are those of
+Kafka 4.3's log validator, stricter where noted. `storage/log/append.py` assigns offsets.
 """
 
 from typing import NamedTuple
@@ -12,9 +12,6 @@ from moldau.protocol.records.batches import (
     LOG_OVERHEAD,
     RecordBatch,
     TimestampType,
-    patch_base_offset,
-    patch_leader_epoch,
-    patch_max_timestamp,
 )
 from moldau.protocol.records.compression import Compression
 from moldau.protocol.records.record_loops import (
@@ -79,15 +76,15 @@ class ValidatedBatch(NamedTuple):
 def sole_batch(records: Buffer | None) -> RecordBatch:
     """The single batch that a Produce request may contain per partition."""
     if records is None or len(records) == 0:
-        raise _invalid("the request brings no batch")
+        raise _invalid("the request contains no batch")
     if len(records) < LOG_OVERHEAD:
-        raise _invalid("the request brings only a part of a batch")
+        raise _invalid("the request contains only a part of a batch")
     length = int.from_bytes(records[LENGTH_OFFSET : LENGTH_OFFSET + 4], "big", signed=True)
     if length > len(records) - LOG_OVERHEAD:
-        raise _invalid("the request brings only a part of a batch")
+        raise _invalid("the request contains only a part of a batch")
     batch = RecordBatch(records)
     if batch.size_in_bytes != len(records):
-        raise _invalid("the request brings more than one batch")
+        raise _invalid("the request contains more than one batch")
     return batch
 
 
@@ -130,9 +127,9 @@ def _check_header(batch: RecordBatch, rules: ValidationRules) -> None:
 
 def _check_client_batch(batch: RecordBatch) -> None:
     if batch.is_control:
-        raise _invalid("control records are not a client's to write")
+        raise _invalid("clients cannot write control records")
     if batch.has_delete_horizon:
-        raise _invalid("a delete horizon is not a client's to set")
+        raise _invalid("clients cannot set a delete horizon")
     if batch.has_producer_id and batch.base_sequence < 0:
         raise _invalid(f"producer id {batch.producer_id} with sequence {batch.base_sequence}")
 
@@ -200,23 +197,4 @@ def _complaint(index: int, kind: int, timestamp: int, rules: ValidationRules) ->
     if kind == BAD_NULL:
         return "the length of a key, value or header is below -1, which is null"
     assert kind == BAD_OFFSET_DELTA, "the loops know no other kind"
-    return "the offset delta is not the record's place in the batch"
-
-
-def assign_offsets(
-    buffer: bytearray | memoryview,
-    position: int,
-    base_offset: int,
-    leader_epoch: int,
-    *,
-    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
-    max_timestamp: int,
-) -> None:
-    """Assigns our offset and leader epoch to a validated batch, in place. The checksum changes only
-    if the producer's largest timestamp was wrong or the topic uses append time.
-    """
-    batch = RecordBatch(buffer, position)
-    patch_base_offset(buffer, position, base_offset)
-    patch_leader_epoch(buffer, position, leader_epoch)
-    if batch.timestamp_type is not timestamp_type or batch.max_timestamp != max_timestamp:
-        patch_max_timestamp(buffer, position, timestamp_type, max_timestamp)
+    return "the offset delta is not the record's index in the batch"

@@ -11,7 +11,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.checksum import crc32c
 from moldau.protocol.records.compression import Compression, codec_of, decompress, output_limit
-from moldau.protocol.records.record import Record as Record  # noqa: PLC0414  (offered from here)
+from moldau.protocol.records.record import Record as Record  # noqa: PLC0414  (part of this module's interface)
 from moldau.protocol.records.record_loops import decode_records, first_record_at
 from moldau.types import NO_SEQUENCE, Buffer
 
@@ -297,7 +297,7 @@ def patch_leader_epoch(buffer: bytearray | memoryview, position: int, epoch: int
 
 
 def patch_append_time(buffer: bytearray | memoryview, position: int, now_ms: int) -> None:
-    """Replaces the producer's time by our clock for all records of the batch."""
+    """Replaces the producer's timestamps by our clock's time, for all records of the batch."""
     patch_max_timestamp(buffer, position, TimestampType.LOG_APPEND_TIME, now_ms)
 
 

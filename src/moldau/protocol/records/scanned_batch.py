@@ -1,5 +1,5 @@
 """One batch as `scan_batches` and `stamp_batch` return it: a tuple of thirteen numbers, which cost
-less to make and to read than attributes. These are their places in it.
+less to make and to read than attributes. The constants are their indexes.
 """
 
 from typing import Final, TypeAlias

@@ -27,7 +27,7 @@ cdef extern from *:
     """
     #include "structmember.h"
 
-    /* Where a slot lives inside its object, or -1 if the descriptor is no plain writable slot. */
+    /* Where a slot lives inside its object, or -1 if the descriptor is not a plain writable slot. */
     static Py_ssize_t slot_offset(PyObject *descriptor) {
         if (Py_TYPE(descriptor) != &PyMemberDescr_Type) return -1;
         PyMemberDef *member = ((PyMemberDescrObject *)descriptor)->d_member;

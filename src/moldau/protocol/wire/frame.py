@@ -25,8 +25,7 @@ from moldau.types import Buffer
 
 LENGTH_BYTES = 4
 FRAME_BYTES_MAX = 100 * 1024 * 1024
-"""socket.request.max.bytes by default."""
-"""The largest number that four bytes can hold."""
+"""The default of socket.request.max.bytes."""
 # A frame's length and its response header: a correlation id and, in version 1, no tagged fields.
 _RESPONSE_HEADS = (Struct(">ii"), Struct(">iix"))
 
@@ -63,7 +62,7 @@ def build_request(
     return with_length([head, *encode_chunks(message, version)])
 
 
-class AnswerTooLongError(MoldauError):
+class ResponseTooLongError(MoldauError):
     """The response has more bytes than allowed."""
 
 
@@ -75,7 +74,7 @@ def build_response(
     bytes_max: int = LENGTH_MAX,
     budget: int = NO_BUDGET,
 ) -> list[Buffer]:
-    """A whole frame, in chunks; long `records` are not copied. Raises AnswerTooLongError, or
+    """A whole frame, in chunks; long `records` are not copied. Raises ResponseTooLongError, or
     MessageTooLargeError if it has more elements than the budget.
     """
     chunks = encode_chunks(message, version, budget=budget)
@@ -84,7 +83,7 @@ def build_response(
     for chunk in chunks:
         size += len(chunk)
     if size > bytes_max:
-        raise AnswerTooLongError(f"{size} bytes")
+        raise ResponseTooLongError(f"{size} bytes")
     # No message begins with records, so the first chunk is short; joining it saves one buffer.
     chunks[0] = head.pack(size, correlation_id) + bytes(chunks[0])
     return chunks

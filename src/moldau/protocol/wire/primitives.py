@@ -1,5 +1,5 @@
-"""Varints, limits, and the two ways a message can be wrong: bytes that cannot be read, values that
-cannot be written.
+"""Varints, limits, and the two kinds of errors: bytes that cannot be read and values that cannot be
+written.
 """
 
 from typing import NoReturn
@@ -20,7 +20,7 @@ TRUSTED_ELEMENT_BUDGET = 50_000_000
 NO_BUDGET = 1 << 62
 """For messages that we write ourselves."""
 BYTES_LIKE_ELEMENT = 256
-"""In a longer text, each such number of bytes counts as another element where time matters."""
+"""A longer text counts as one more element for each such number of bytes: reading it takes time."""
 
 INLINE_BYTES_MAX = 4096
 """Longer `records` and `bytes` are not copied until the message is joined."""
@@ -31,7 +31,7 @@ class EncodingError(MoldauError, ValueError):
 
 
 class MessageTooLargeError(MoldauError):
-    """The message has more elements than the caller wants to write at once."""
+    """The message has more elements than the caller allows."""
 
 
 def malformed(label: str, name: str, problem: str) -> NoReturn:

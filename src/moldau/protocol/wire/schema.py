@@ -286,7 +286,9 @@ def fresh_default(step: Step) -> Any:
 
 
 def is_default(step: Step, value: object) -> bool:
-    """Kafka's meaning of "at its default", for tagged fields and fields a version cannot carry."""
+    """Whether Kafka treats the value as the default, for tagged fields and fields that a version
+    cannot carry.
+    """
     if step.default is None or value is None:
         return value is step.default
     if step.is_array or step.kind in {BYTES, RECORDS}:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from moldau.client.admin.groups import Committed, committed_offsets
 from moldau.client.loop_thread import LoopThread
-from moldau.client.producer.delivery_waiting import ThreadPatience, mark_own_thread
+from moldau.client.producer.delivery_waiting import ThreadWaiter, mark_own_thread
 from moldau.client.producer.session import ProducerSession
 from moldau.core.consumer.positions import OffsetAndMetadata
 from moldau.core.producer.partition_queue import ProducerIdentity
@@ -42,7 +42,7 @@ class OpenProducer:
         self.face = ProducerSession(None, {**settings, "transactional.id": transactional_id}, {})
         self.thread = LoopThread("moldau-transaction")
         self.thread.call(mark_own_thread)
-        self.engine = self.thread.run(self.face.open(ThreadPatience(), is_shared=True))
+        self.engine = self.thread.run(self.face.open(ThreadWaiter(), is_shared=True))
         self.identity: ProducerIdentity | None = None
         """The producer id and epoch of the transaction that a task writes in."""
         self.partitions: set[TopicPartition] = set()

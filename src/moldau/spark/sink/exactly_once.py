@@ -10,7 +10,13 @@ from pyspark.sql import functions as sql
 
 from moldau.client.admin.groups import Committed
 from moldau.core.spark.errors import FencedRunError, OptionError
-from moldau.core.spark.exactly_once import Marker, Verdict, digest_of, judge, write_marker
+from moldau.core.spark.exactly_once import (
+    BatchMarker,
+    BatchVerdict,
+    digest_of,
+    verdict_on,
+    write_marker,
+)
 from moldau.core.spark.options import sink_options
 from moldau.spark.runtime.recognised_errors import is_raised
 from moldau.spark.runtime.task_errors import first_line, is_repeatable
@@ -122,8 +128,8 @@ class ExactlyOnceSink:
         lines = offset_lines(session, self.checkpoint, batch_id)
         query_id = query_id_of(session, self.checkpoint)
         self.prepare()
-        marker = Marker(query_id, batch_id, digest_of(lines))
-        if judge(self._markers, marker, self.name) is Verdict.SKIP:
+        marker = BatchMarker(query_id, batch_id, digest_of(lines))
+        if verdict_on(self._markers, marker, self.name) is BatchVerdict.SKIP:
             _log.info("'%s': batch %s is committed already", self.name, batch_id)
             # The state of stateful steps is not committed yet: run them without writing.
             rows.write.format("noop").mode("overwrite").save()
@@ -136,7 +142,7 @@ class ExactlyOnceSink:
             raise
 
     def _write_until_done(
-        self, rows: Any, marker: Marker, offsets: Mapping[TopicPartition, int]
+        self, rows: Any, marker: BatchMarker, offsets: Mapping[TopicPartition, int]
     ) -> None:
         for attempt in range(1, ATTEMPTS_MAX + 1):
             assert self._transaction is not None
@@ -176,7 +182,7 @@ class ExactlyOnceSink:
         return TransactionWriter(ticket)
 
     def _commit(
-        self, marker: Marker, offsets: Mapping[TopicPartition, int], written: list[Any]
+        self, marker: BatchMarker, offsets: Mapping[TopicPartition, int], written: list[Any]
     ) -> None:
         assert self._transaction is not None
         text = write_marker(marker)

@@ -27,7 +27,7 @@ _UNACKNOWLEDGED_MAX = 32
 _shared: dict[tuple[tuple[str, str], ...], Producer] = {}
 
 
-class Written(WriterCommitMessage):
+class WrittenRows(WriterCommitMessage):
     """How many rows a task wrote."""
 
     def __init__(self, rows: int) -> None:
@@ -72,7 +72,7 @@ def by_topic(batch: Any, topic: str | None) -> Iterator[tuple[str, Any]]:
         yield name, batch.filter(pc.equal(column, name)).select(names)
 
 
-def write_rows(options: SinkOptions, batches: Iterator[Any]) -> Written:
+def write_rows(options: SinkOptions, batches: Iterator[Any]) -> WrittenRows:
     """Writes rows, and waits until the brokers have acknowledged all of them."""
     producer = producer_for(options.settings)
     sent: deque[Any] = deque()
@@ -88,7 +88,7 @@ def write_rows(options: SinkOptions, batches: Iterator[Any]) -> Written:
     for deliveries in sent:
         deliveries.result()
     freeze_garbage()
-    return Written(rows)
+    return WrittenRows(rows)
 
 
 class BatchWriter(DataSourceArrowWriter):

@@ -11,13 +11,11 @@ from moldau.protocol.messages.fetch import (
     FetchResponse,
     FetchTopic,
 )
-from moldau.protocol.versions import FETCH_TOPIC_IDS
+from moldau.protocol.versions import FETCH_NAMES_MAX
 from moldau.spark.runtime.connection import Connection
-from moldau.types import CONSUMER_REPLICA, ZERO_UUID, TopicPartition
+from moldau.types import CONSUMER_REPLICA, FINAL_FETCH_EPOCH, ZERO_UUID, TopicPartition
 
 _LANE = "watch"
-_NO_SESSION_EPOCH = -1
-_NAMES_VERSION_MAX = FETCH_TOPIC_IDS - 1
 _PAUSE_MS = 100
 # An empty response arrives a little after its deadline. Without this grace it would be waited for
 # in the next round, which starts at once.
@@ -73,11 +71,11 @@ class Watch:
                 max_bytes=1,
                 isolation_level=self._connection.fetch.isolation,
                 session_id=0,
-                session_epoch=_NO_SESSION_EPOCH,
+                session_epoch=FINAL_FETCH_EPOCH,
                 topics=list(topics.values()),
             )
             ours = spoken(FetchRequest)
-            versions = VersionRange(ours.oldest, ours.newest if has_ids else _NAMES_VERSION_MAX)
+            versions = VersionRange(ours.oldest, ours.newest if has_ids else FETCH_NAMES_MAX)
             connection = await self._cluster.connection(node_id, _LANE)
             timeout_ms = self._connection.fetch.request_timeout_ms + wait_ms
             response = await connection.ask(request, FetchResponse, versions, timeout_ms=timeout_ms)

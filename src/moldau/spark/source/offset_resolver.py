@@ -85,10 +85,10 @@ def _chosen(
 
 
 async def resolve(
-    cluster: Cluster, place: OffsetBound, partitions: tuple[TopicPartition, ...], terms: Terms
+    cluster: Cluster, bound: OffsetBound, partitions: tuple[TopicPartition, ...], terms: Terms
 ) -> Offsets:
     """The offset of each partition. Raises OptionError."""
-    match place:
+    match bound:
         case Earliest():
             return await _listed(cluster, dict.fromkeys(partitions, int(EARLIEST)), terms)
         case Latest():

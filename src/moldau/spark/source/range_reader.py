@@ -23,9 +23,9 @@ from moldau.protocol.messages.fetch import (
 from moldau.protocol.records.arrow import ArrowRead, decode_to_arrow_pieces
 from moldau.protocol.records.batches import iterate_batches
 from moldau.protocol.records.compression import STORED_OUTPUT_BYTES_MAX
-from moldau.protocol.versions import FETCH_TOPIC_IDS
+from moldau.protocol.versions import FETCH_NAMES_MAX
 from moldau.spark.runtime.connection import Connection
-from moldau.types import CONSUMER_REPLICA, ZERO_UUID, Buffer, Uuid
+from moldau.types import CONSUMER_REPLICA, FINAL_FETCH_EPOCH, ZERO_UUID, Buffer, Uuid
 
 ROWS_PER_BATCH = 10_000
 """The size that Spark processes fastest."""
@@ -34,8 +34,6 @@ FETCH_BYTES = 4 << 20
 # Decompressed at once: a single response may hold gigabytes.
 PIECE_BYTES = 32 << 20
 _LANE = "fetch"
-_NO_SESSION_EPOCH = -1
-_NAMES_VERSION_MAX = FETCH_TOPIC_IDS - 1
 
 
 class _RecreatedError(MoldauError):
@@ -130,7 +128,7 @@ class RangeReader:
             max_bytes=max(self._bytes, fetch.max_bytes),
             isolation_level=fetch.isolation,
             session_id=0,
-            session_epoch=_NO_SESSION_EPOCH,
+            session_epoch=FINAL_FETCH_EPOCH,
             topics=[
                 FetchTopic(
                     topic=topic.name,
@@ -147,7 +145,7 @@ class RangeReader:
             ],
         )
         ours = spoken(FetchRequest)
-        newest = _NAMES_VERSION_MAX if topic.topic_id == ZERO_UUID else ours.newest
+        newest = FETCH_NAMES_MAX if topic.topic_id == ZERO_UUID else ours.newest
         connection = await self._cluster.connection(node_id, _LANE)
         answer = await connection.ask(
             request,

@@ -107,13 +107,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return connection_to(self._options.settings)
 
     async def _ends(
-        self, connection: Connection, place: OffsetBound, is_first: bool
+        self, connection: Connection, bound: OffsetBound, is_first: bool
     ) -> QueryOffsets:
         cluster = connection.cluster
         known = await find_partitions(cluster, self._options.strategy, is_strict=is_first)
         group_id = group_of(self._options)
         terms = Terms(connection.fetch.isolation, group_id, self._options.is_lenient_by_time)
-        offsets = await resolve(cluster, place, known.partitions, terms)
+        offsets = await resolve(cluster, bound, known.partitions, terms)
         ids = {name: uuid_text(topic_id) for name, topic_id in known.topic_ids.items()}
         return QueryOffsets(offsets, ids)
 

@@ -226,13 +226,13 @@ cdef object malformed(int64_t base_offset):
     )
 
 
-cdef enum Outcome:
+cdef enum LoopEnd:
     DONE
     FULL
     MALFORMED
 
 
-cdef Outcome index_loop(
+cdef LoopEnd index_loop(
     OffsetMap offset_map,
     const uint8_t *at,
     const uint8_t *end,
@@ -272,19 +272,19 @@ def index_records(
     full before the end; its `latest_offset` then says how far it got.
     """
     cdef Py_buffer view
-    cdef Outcome outcome
+    cdef LoopEnd loop_end
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     cdef const uint8_t *at = <const uint8_t *>view.buf
     cdef const uint8_t *end = at + view.len
     if view.len < RELEASE_BYTES:
-        outcome = index_loop(offset_map, at, end, count, base_offset, start_offset)
+        loop_end = index_loop(offset_map, at, end, count, base_offset, start_offset)
     else:
         with nogil:
-            outcome = index_loop(offset_map, at, end, count, base_offset, start_offset)
+            loop_end = index_loop(offset_map, at, end, count, base_offset, start_offset)
     PyBuffer_Release(&view)
-    if outcome == MALFORMED:
+    if loop_end == MALFORMED:
         raise malformed(base_offset)
-    return outcome == FULL
+    return loop_end == FULL
 
 
 cdef struct Kept:
@@ -294,7 +294,7 @@ cdef struct Kept:
     bint has_tombstone
 
 
-cdef Outcome filter_loop(
+cdef LoopEnd filter_loop(
     OffsetMap offset_map,
     const uint8_t *at,
     const uint8_t *end,
@@ -356,7 +356,7 @@ def filter_records(
     cdef bytes output
     cdef uint8_t *target
     cdef Kept kept
-    cdef Outcome outcome
+    cdef LoopEnd loop_end
     PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
     cdef const uint8_t *at = <const uint8_t *>view.buf
     cdef const uint8_t *end = at + view.len
@@ -364,17 +364,17 @@ def filter_records(
         output = PyBytes_FromStringAndSize(NULL, view.len)
         target = <uint8_t *>PyBytes_AS_STRING(output)
         if view.len < RELEASE_BYTES:
-            outcome = filter_loop(
+            loop_end = filter_loop(
                 offset_map, at, end, count, base_offset, keep_tombstones, target, &kept
             )
         else:
             with nogil:
-                outcome = filter_loop(
+                loop_end = filter_loop(
                     offset_map, at, end, count, base_offset, keep_tombstones, target, &kept
                 )
     finally:
         PyBuffer_Release(&view)
-    if outcome == MALFORMED:
+    if loop_end == MALFORMED:
         raise malformed(base_offset)
     content = None if kept.count == count else output[: kept.used_bytes]
     return kept.count, content, bool(kept.has_tombstone), kept.timestamp_delta_max

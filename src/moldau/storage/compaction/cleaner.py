@@ -1,5 +1,5 @@
 """Compaction of the logs of one directory: chooses the dirtiest log, hands out its pass, swaps the
-results in, and records up to where each log is clean (`cleaner-offset-checkpoint`).
+results in, and records the offset up to which each log is clean (`cleaner-offset-checkpoint`).
 
 Everything here runs in the thread that owns the logs, except `Compaction.step`, which may run in
 any thread. A log has at most one pass at a time.
@@ -78,7 +78,7 @@ class Compaction:
         return self._pass.counts
 
     def stop(self) -> None:
-        """Makes a running step end soon; nothing more is swapped in."""
+        """Makes a running step end soon. No further group is swapped in."""
         self.is_stopped = True
 
     def step(self) -> CleanedGroup | None:
@@ -155,8 +155,8 @@ class LogCleaner:
 
     @contextlib.contextmanager
     def _giving_up_on(self, name: TopicPartition) -> Iterator[None]:
-        """A log that fails is skipped from now on: otherwise it would be chosen again and again,
-        and the other logs never. Failures of the whole directory, and a lack of space or
+        """A log that fails is skipped from now on: otherwise it would be chosen again and again
+        instead of the other logs. Failures of the whole directory, and a lack of space or
         descriptors, which is temporary, are not the log's own and pass through.
         """
         try:
@@ -170,7 +170,7 @@ class LogCleaner:
         is_foreseen = isinstance(error, MoldauError)
         reason = str(error) if is_foreseen else repr(error)
         logger.error(
-            "%s is not compacted any more until a restart: %s", name, reason,
+            "%s will not be compacted again before a restart: %s", name, reason,
             exc_info=None if is_foreseen else error,
         )  # fmt: skip
         self._uncleanable[name] = reason
@@ -178,7 +178,12 @@ class LogCleaner:
     def _start_over(self, cleanable: CleanableLog) -> None:
         name, start = cleanable.log.topic_partition, cleanable.first_dirty_offset
         known = self._clean_offsets.get(name)
-        logger.warning("%s: clean up to %s is outside of the log; now %d", name, known, start)
+        logger.warning(
+            "%s: the cleaner checkpoint %s is outside of the log; continuing at %d",
+            name,
+            known,
+            start,
+        )
         self._write_clean_offset(name, start)
 
     def begin_with(self, cleanable: CleanableLog, now_ms: int) -> Compaction:
@@ -281,6 +286,6 @@ class LogCleaner:
         try:
             return self._directory.read_checkpoint(CLEANER_FILE)
         except CorruptCheckpointError as error:
-            # Everything counts as dirty then: more work, but no harm.
+            # Then everything counts as dirty, which costs work but does no harm.
             logger.warning("%s", error)
             return {}

@@ -187,8 +187,8 @@ def _whole(view: memoryview, header: ScannedBatch) -> memoryview:
 
 def _with(header: ScannedBatch, changes: Mapping[int, int]) -> ScannedBatch:
     fields = list(header)
-    for place, number in changes.items():
-        fields[place] = number
+    for field, number in changes.items():
+        fields[field] = number
     return cast("ScannedBatch", tuple(fields))
 
 

@@ -1,5 +1,5 @@
-"""Decides by Kafka's rules what to compact. Runs in the thread that owns the log; a plan is
-immutable, so that its pass may run in another thread.
+"""Decides by Kafka's rules which segments to compact. Runs in the thread that owns the log; a plan
+is immutable, so that its pass may run in another thread.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -53,7 +53,7 @@ WRITE_BYTES = 1 << 20
 
 OnIo = Callable[[int], None]
 
-# Retention removed a source, or the disk refuses the copy: the log itself is unharmed.
+# Retention removed a source, or the disk refused the copy: the log itself is intact.
 _HARMLESS = frozenset({errno.ENOENT}) | WRITES_REFUSED
 
 
@@ -170,7 +170,7 @@ class CompactionPass:
         is left.
         """
         while self._groups and self._groups[-1][0].damaged:
-            self._pass_by(*self._groups.pop())
+            self._skip_damaged(*self._groups.pop())
         if not self._groups:
             return None
         group = self._groups.pop()
@@ -195,12 +195,12 @@ class CompactionPass:
             raise
         return CleanedGroup(cleaned, tuple(source.base_offset for source in group))
 
-    def _pass_by(self, source: SourceSegment) -> None:
+    def _skip_damaged(self, source: SourceSegment) -> None:
         """A damaged segment is not rewritten and keeps its transaction index; markers of
         transactions that have data in it are kept in the other segments.
         """
         _log.warning(
-            "%s: %s is damaged (%s) and is not compacted; the other segments are",
+            "%s: %s is damaged (%s) and is not compacted, unlike the other segments",
             self.plan.topic_partition, source.path.name, source.damaged[0],
         )  # fmt: skip
         for view, headers in self._read(source, 0):
@@ -239,7 +239,7 @@ class CompactionPass:
         except FileNotFoundError:
             raise CompactionAbortedError(f"{source.path} is gone") from None
         try:
-            wanted = self._io_buffer_bytes
+            read_bytes = self._io_buffer_bytes
             next_offset = source.base_offset
             while position < source.size_bytes:
                 if self._should_stop():
@@ -247,7 +247,7 @@ class CompactionPass:
                         f"{self.plan.topic_partition}: the pass was stopped"
                     )
                 position, end = _sound_piece(source, position)
-                view = memoryview(file.read(position, min(wanted, end - position)))
+                view = memoryview(file.read(position, min(read_bytes, end - position)))
                 self._on_io(len(view))
                 headers, scanned, problem = scan_batches(view, 0, len(view), True)
                 if problem is not None and problem != INCOMPLETE:
@@ -260,10 +260,10 @@ class CompactionPass:
                         raise _damaged(source, file, position, STRAY_OFFSETS)
                     next_offset = headers[-1][LAST_OFFSET] + 1
                     yield view, headers
-                    wanted = self._io_buffer_bytes
+                    read_bytes = self._io_buffer_bytes
                 elif position < end:
-                    wanted = _whole_batch(view)
-                    if not len(view) < wanted <= end - position:
+                    read_bytes = _whole_batch(view)
+                    if not len(view) < read_bytes <= end - position:
                         raise _damaged(source, file, position, INCOMPLETE)
                 position += scanned
         finally:
@@ -327,7 +327,7 @@ def _damaged(
     known = {(each.position, each.end) for each in source.damaged}
     if any((each.position, each.end) not in known for each in found):
         return DamagedSourceError(source.path, found)
-    # The segment looks different at each read.
+    # The segment reads differently each time.
     return KafkaError(
         ErrorCode.CORRUPT_MESSAGE, f"{source.path.name} at position {position}: {problem}"
     )

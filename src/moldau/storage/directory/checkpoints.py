@@ -59,7 +59,7 @@ def read_lines(filesystem: FileSystem, path: Path) -> list[str]:
     entries = lines[_HEADER_LINES:]
     if parse_number(lines[1], INT32_MAX) != len(entries):
         raise CorruptCheckpointError(
-            path, f"{len(entries)} entries where {excerpt(lines[1])} are announced"
+            path, f"{len(entries)} entries where {excerpt(lines[1])} were announced"
         )
     return entries
 
@@ -81,7 +81,7 @@ def read_offsets(filesystem: FileSystem, path: Path) -> dict[TopicPartition, Off
             raise CorruptCheckpointError(path, f"not an entry: {excerpt(line)}")
         name = TopicPartition(fields[0], partition)
         if name in offsets:
-            raise CorruptCheckpointError(path, f"{name} is there twice")
+            raise CorruptCheckpointError(path, f"{name} appears twice")
         offsets[name] = Offset(offset)
     return offsets
 

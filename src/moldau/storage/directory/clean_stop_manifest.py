@@ -38,11 +38,11 @@ class SegmentEntry(NamedTuple):
 
 
 LogInventory: TypeAlias = Mapping[int, SegmentEntry]
-"""Base offset -> its entry."""
+"""The entry of each segment, by base offset."""
 
 
 def take_inventory(filesystem: FileSystem, path: Path) -> LogInventory:
-    """Of one partition's directory."""
+    """The entries of one partition's directory."""
     inventory: dict[int, SegmentEntry] = {}
     for listed in filesystem.list_directory(path):
         name = parse_segment_file_name(listed)

@@ -66,7 +66,7 @@ class DirectoryKind(enum.Enum):
 class PartitionDirectory(NamedTuple):
     name: str
     kind: DirectoryKind
-    # Of a deleted or stray directory's topic, the name may be truncated.
+    # In a deleted or stray directory, the topic name may be truncated.
     topic_partition: TopicPartition
 
 
@@ -124,7 +124,7 @@ def format_directory(filesystem: FileSystem, path: Path, meta: MetaProperties) -
         write_meta_properties(filesystem, meta_path, meta)
 
 
-class Recovered:
+class RecoveryCounts:
     """Counts of recovery since the directory was opened: logs, bytes scanned, bytes truncated."""
 
     __slots__ = ("bytes_cut", "bytes_scanned", "logs")
@@ -152,7 +152,7 @@ class LogDirectory:
         """For code that only reads: a disk that refuses even reads has failed."""
         self.failure: str | None = None
         self.reserve = Reserve(filesystem, path)
-        self.recovered = Recovered()
+        self.recovered = RecoveryCounts()
         self.on_damage: Callable[[DamageFound], None] = lambda _found: None
         """Called when damage is found in a log, and at each start for damage that is still there.
         """
@@ -219,8 +219,8 @@ class LogDirectory:
         for listener in self._listeners:
             listener(self, error)
 
-    def lacks_descriptors(self, error: NoDescriptorError) -> None:
-        """The operator must learn of it, but not on every attempt."""
+    def note_missing_descriptor(self, error: NoDescriptorError) -> None:
+        """Logs the error for the operator, but not on every attempt."""
         self._lacking_count += 1
         if self._lacking_count & (self._lacking_count - 1) == 0:
             _log.error("%s (seen %d times)", error.detail, self._lacking_count)
@@ -242,11 +242,11 @@ class LogDirectory:
         if self._refusal_listener is not None and not is_known:
             self._refusal_listener(self, error)
 
-    def no_room_for(self, size_bytes: int) -> None:
-        """A write of this size was refused."""
+    def note_refused_size(self, size_bytes: int) -> None:
+        """Records that a write of this size was refused."""
         self._refused_bytes = max(self._refused_bytes, size_bytes)
 
-    def write_taken(self, size_bytes: int) -> None:
+    def write_succeeded(self, size_bytes: int) -> None:
         """Small writes may still fit where larger ones did not."""
         if size_bytes < self._refused_bytes and not self._has_room():
             return
@@ -315,7 +315,7 @@ class LogDirectory:
 
 
 class _OfflineOnError:
-    """Turns OSErrors into an offline directory: the only place that does."""
+    """Takes the directory offline on an OSError: the only code that does."""
 
     __slots__ = ("_directory", "_refusals")
 
@@ -339,7 +339,7 @@ class _OfflineOnError:
         if isinstance(error, OSError):
             if error.errno in OUT_OF_DESCRIPTORS and not isinstance(error, SyncFailedError):
                 lacking = NoDescriptorError(self._directory.path, error)
-                self._directory.lacks_descriptors(lacking)
+                self._directory.note_missing_descriptor(lacking)
                 raise lacking from error
             if error.errno in self._refusals and not isinstance(error, SyncFailedError):
                 refusal = DiskFullError(self._directory.path, str(error))
@@ -348,7 +348,7 @@ class _OfflineOnError:
             self._directory.fail(error)
             raise DirectoryOfflineError(self._directory.path, str(error)) from error
         if isinstance(error, NoDescriptorError):
-            self._directory.lacks_descriptors(error)
+            self._directory.note_missing_descriptor(error)
         elif isinstance(error, DiskFullError):
             self._directory.write_refused(error)
 

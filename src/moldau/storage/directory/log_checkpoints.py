@@ -1,4 +1,5 @@
-"""The checkpoint files of a log directory: how far each log is flushed, committed, deleted.
+"""The checkpoint files of a log directory: the offsets up to which each log is flushed, committed
+and deleted.
 
 A checkpoint never claims more than the disk holds, and it is lowered before a log is truncated: an
 entry that is too high would look like lost records at the next start.

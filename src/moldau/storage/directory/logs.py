@@ -22,7 +22,7 @@ from moldau.storage.directory.partition_metadata import (
     read_topic_id,
     write_topic_id_unsynced,
 )
-from moldau.storage.disk.disk_steps import Steps, run_here
+from moldau.storage.disk.disk_steps import Steps, others_first, run_here
 from moldau.storage.disk.failures import (
     CorruptCheckpointError,
     DamagedFileError,
@@ -102,7 +102,9 @@ class Logs:
                 self._load_one(entry, checkpointed, is_clean=is_clean, now_ms=now_ms)
 
     def _take_out_inventory(self) -> dict[str, manifest.LogInventory]:
-        """The manifest describes the last stop; after a crash of this node it would mislead."""
+        """Reads and removes the manifest: it describes the last stop, so it would be wrong after a
+        crash of this node.
+        """
         with self.directory.offline_on_error:
             inventory = manifest.read_inventory(self.directory.filesystem, self.directory.path)
             manifest.drop_inventory(self.directory.filesystem, self.directory.path)
@@ -160,14 +162,14 @@ class Logs:
         now_ms: int,
         is_new: bool = False,
     ) -> Log:
-        place = LogLocation(
+        location = LogLocation(
             directory=self.directory,
             path=self.directory.path / name,
             topic_partition=partition,
             is_new=is_new,
         )
         options = self._options_for(partition)
-        return open_log(place, options, checkpointed, is_clean=is_clean, now_ms=now_ms)
+        return open_log(location, options, checkpointed, is_clean=is_clean, now_ms=now_ms)
 
     # Creation and deletion
 
@@ -192,20 +194,23 @@ class Logs:
         return log
 
     def making(
-        self, wanted: Mapping[TopicPartition, Uuid], now_ms: int, do_all: DoAll = map
+        self, topic_ids: Mapping[TopicPartition, Uuid], now_ms: int, do_all: DoAll = map
     ) -> Steps[dict[TopicPartition, KafkaError]]:
-        """Creates these logs and settles. Returns the errors of those that failed."""
+        """Creates these logs, one at a step, and settles. Returns the errors of those that failed.
+        To make a file does not sync anything, but may wait for the syncs of others.
+        """
         refused: dict[TopicPartition, KafkaError] = {}
         try:
-            yield from self.checkpoints.forgetting(wanted)
+            yield from self.checkpoints.forgetting(topic_ids)
         except DiskFullError as error:
-            return dict.fromkeys(wanted, error)
-        for partition, topic_id in wanted.items():
+            return dict.fromkeys(topic_ids, error)
+        for partition, topic_id in topic_ids.items():
             try:
                 if partition not in self.by_partition:
                     self.create(partition, topic_id, now_ms)
             except KafkaError as error:
                 refused[partition] = error
+            yield others_first
         yield from self.settling(do_all)
         return refused
 
@@ -216,7 +221,7 @@ class Logs:
         if name in self.unreadable:
             # The unreadable log may hold records of another topic.
             raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is in the way: {self.unreadable[name]}"
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{path} already exists: {self.unreadable[name]}"
             )
         filesystem = self.directory.filesystem
         self._check_owner(path, topic_id)
@@ -257,7 +262,7 @@ class Logs:
             reason = (
                 f"it belongs to topic id {uuid_text(owner)}, whose name may differ in case only"
             )
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is in the way: {reason}")
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} already exists: {reason}")
 
     def promoting_future(self, partition: TopicPartition) -> Steps[Log]:
         """The copy has caught up: it replaces the current log and takes its name."""
@@ -314,7 +319,7 @@ class Logs:
             with self.directory.offline_on_error:
                 yield sync
         except BaseException:
-            # Tried again by the next call.
+            # The next call tries again.
             self._made += made
             self._names_changed = True
             raise
@@ -344,7 +349,7 @@ class Logs:
             self._deleted.remove(entry)
         return removed + len(due)
 
-    # Truncation, in an order that a crash cannot turn into a false alarm
+    # Truncation, in an order in which a crash never looks like lost records
 
     def truncate(self, offsets: Mapping[TopicPartition, int], now_ms: int) -> set[TopicPartition]:
         """As `Log.truncate_to`, with the checkpoints lowered first. Handles many logs at once, as

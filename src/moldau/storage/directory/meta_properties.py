@@ -86,7 +86,7 @@ def _parse(path: Path, content: bytes) -> dict[str, str]:
             raise CorruptCheckpointError(path, f"not a property: {excerpt(stripped)}")
         key, value = _unescape(found[1]), _unescape(found[2])
         if key in properties:
-            raise CorruptCheckpointError(path, f"{key} is there twice")
+            raise CorruptCheckpointError(path, f"{key} appears twice")
         properties[key] = value
     return properties
 

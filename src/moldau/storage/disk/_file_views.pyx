@@ -130,7 +130,7 @@ cdef class FileView:
             with nogil:
                 more = moldau_read(fd, target + got, wanted - got, position + got)
             if more < 0:
-                raise OSError(errno, "the rest of an answer cannot be read")
+                raise OSError(errno, "the rest of a response cannot be read")
             if more == 0:
                 raise EOFError
             got += more

@@ -3,10 +3,10 @@ creates no views, so every byte is read.
 """
 
 MAPS_KEPT = 32
-"""Maps that are kept, of all files together: the most recently used."""
+"""The number of maps that are kept, over all files: the most recently used."""
 MAP_BYTES = 5 << 20
 ASKED_MAX = 128
-"""Responses that are remembered: about as many as the maps could hold."""
+"""The number of responses that are remembered: about as many as the maps could hold."""
 VIEW_BYTES_MAX = 1 << 20
 """A larger view has a map of its own, which is not kept."""
 
@@ -35,4 +35,4 @@ def cached_view(_fd: int, _position: int, _size: int) -> FileView | None:
 
 
 def forget(_fd: int) -> None:
-    """The file is closed: drop its maps, so that a deleted file frees its disk space."""
+    """Drops the maps of a closed file, so that a deleted file frees its disk space."""

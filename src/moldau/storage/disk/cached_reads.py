@@ -32,7 +32,7 @@ _AT_ONCE_BYTES_MAX = 1 << 20
 
 
 class NotCachedError(MoldauError):
-    """Call `load` in any thread; the log's owner then passes the result to `Log.take` and repeats
+    """Call `load` in any thread; the log's owner then passes the result to `Log.adopt` and repeats
     the request. An error of the disk counts as one of the log's directory, as if the owner had met
     it.
     """
@@ -96,7 +96,7 @@ class ReadSegment(Protocol):
         """As `File.cached_view`. The bytes are known to be sound."""
 
     def opened_apart(self) -> None:
-        """A thread has opened the file: it exists, so opening it does not wait."""
+        """A thread has opened the file, so opening it again does not wait for the disk."""
 
     def bounds(self, position: int) -> Bounds:
         """Bounds of the batches from `position` on."""

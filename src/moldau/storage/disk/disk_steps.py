@@ -13,6 +13,10 @@ Slow = Callable[[], object]
 Steps: TypeAlias = Generator[Slow, None, ResultT]
 
 
+def others_first() -> None:
+    """Yield it between quick parts that take long together: an event loop runs others meanwhile."""
+
+
 def run_here(steps: Steps[ResultT]) -> ResultT:
     """Runs all steps in place, for callers that may block."""
     try:

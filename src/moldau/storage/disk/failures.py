@@ -15,7 +15,7 @@ from moldau.types import TopicPartition
 DISK_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
-# The file system keeps its content and accepts no more, or we lack the descriptor to use it.
+# The file system keeps its content but accepts no more, or no descriptor is free.
 WRITES_REFUSED = DISK_IS_FULL | READ_ONLY | OUT_OF_DESCRIPTORS
 
 _EXCERPT_CHARS = 60
@@ -83,11 +83,11 @@ class NoDescriptorError(DiskFullError):
         limit = "this process may have (ulimit -n)"
         if error.errno == errno.ENFILE:
             limit = "this machine may have (sysctl fs.file-max)"
-        super().__init__(path, f"{error.strerror}; raise how many {limit}")
+        super().__init__(path, f"{error.strerror}; raise the number that {limit}")
 
 
 class SyncFailedError(OSError):
-    """A sync failed: for whatever cause, the data that it covered may be lost."""
+    """A sync failed. Whatever the cause, the data that it covered may be lost."""
 
 
 def refusal(path: Path, error: OSError) -> DiskFullError:
@@ -110,11 +110,11 @@ def refused_if_full(path: Path) -> Iterator[None]:
 
 
 class DirectoryLockedError(MoldauError):
-    """Another node, of this process or another, holds the directory."""
+    """Another node, in this process or another one, holds the lock of the directory."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"{path} is locked by another node; stop that one or give this one another directory"
+            f"{path} is locked by another node; stop that node or choose another directory"
         )
         self.path = path
 

@@ -38,8 +38,8 @@ class File(Protocol):
     @property
     def path(self) -> Path: ...
     @property
-    def tells_cached(self) -> bool:
-        """Whether the system reports which of its bytes are in the page cache."""
+    def reports_cached(self) -> bool:
+        """Whether the system can report which bytes of the file are in the page cache."""
 
     def size(self) -> int: ...
     def read(self, offset: int, length: int) -> bytes:
@@ -183,11 +183,15 @@ class DiskFile:
         self._is_viewed = False
 
     @property
-    def tells_cached(self) -> bool:
+    def reports_cached(self) -> bool:
         return bool(disk_calls.CACHED_ONLY) and self._device not in DEVICES_THAT_WAIT
 
     def size(self) -> int:
         return self._size
+
+    def fileno(self) -> int:
+        """The descriptor, which stays the file's. -1 when it is closed."""
+        return self._fd
 
     def read(self, offset: int, length: int) -> bytes:
         content = os.pread(self._fd, length, offset)
@@ -204,7 +208,7 @@ class DiskFile:
         flags = 0
         if not wait:
             flags = disk_calls.CACHED_ONLY
-            if not self.tells_cached:
+            if not self.reports_cached:
                 raise _would_wait(self.path)
         size, got = len(target), 0
         while got < size:
@@ -223,7 +227,7 @@ class DiskFile:
         return got
 
     def cached_view(self, offset: int, size: int) -> memoryview | None:
-        if not self.tells_cached:
+        if not self.reports_cached:
             return None
         # Set first: a map that stayed behind could later serve another file with the same
         # descriptor.
@@ -310,7 +314,7 @@ class _Spare:
     """
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._fd = -1
 
     def open(self, path: Path, flags: int) -> int:
@@ -319,14 +323,14 @@ class _Spare:
         except OSError as error:
             if error.errno not in OUT_OF_DESCRIPTORS:
                 raise
-        with self._guard:
+        with self._lock:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
             return os.open(path, flags)
 
     def take(self) -> None:
-        with self._guard:
+        with self._lock:
             if self._fd < 0:
                 with contextlib.suppress(OSError):
                     self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

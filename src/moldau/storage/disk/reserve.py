@@ -32,7 +32,7 @@ class Reserve:
             file.close()
 
     def release(self) -> bool:
-        """Whether releasing it made room."""
+        """Returns whether that made room."""
         # A failing disk is reported by the next write.
         with contextlib.suppress(OSError):
             is_there = self._filesystem.exists(self._path)

@@ -17,7 +17,7 @@ from moldau.protocol.records.batches import (
 )
 from moldau.protocol.records.checksum import crc32c
 from moldau.storage.inspection.source import WINDOW_BYTES, InspectedFile
-from moldau.types import INT32_MAX
+from moldau.types import INT32_MAX, LeaderEpoch
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -27,7 +27,7 @@ class BatchHeader(NamedTuple):
 
     base_offset: int
     batch_length: int
-    partition_leader_epoch: int
+    partition_leader_epoch: LeaderEpoch
     magic: int
     crc: int
     attributes: int

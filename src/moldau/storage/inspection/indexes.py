@@ -167,7 +167,7 @@ class IndexInspection:
             self._path,
             None,
             "the log of this index is missing",
-            "delete it: a start removes such an orphan",
+            "delete it: the next start would remove it anyway",
         )
 
     def _read(self, entry: struct.Struct) -> Iterator[tuple[int, tuple[int, ...]]]:

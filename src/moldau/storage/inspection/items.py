@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from moldau.frozen import frozen
+from moldau.types import LeaderEpoch
 
-# Only a recovery fills this cache again: a start after a clean stop would trust its absence, and a
+# Only a recovery rebuilds this cache: a start after a clean stop would trust its absence, and a
 # recovery scans only the batches after the recovery point.
 REBUILD_ALL = (
     "delete it, .kafka_cleanshutdown and recovery-point-offset-checkpoint: the next start then "
@@ -88,7 +89,7 @@ class BatchFound:
     last_sequence: int
     producer_id: int
     producer_epoch: int
-    partition_leader_epoch: int
+    partition_leader_epoch: LeaderEpoch
     is_transactional: bool
     is_control: bool
     delete_horizon_ms: int | None

@@ -100,7 +100,7 @@ class LogInspection:
             remedy = "delete the snapshot; an older one and the log have the same records"
         else:
             remedy = (
-                "nothing; either a broker is writing here now, or the recovery after an unclean "
+                "none; either a broker is writing here now, or the recovery after an unclean "
                 "stop truncates them"
             )
         return self._problem(
@@ -156,7 +156,7 @@ class LogInspection:
     def _records(self, step: Step) -> Iterator[Item]:
         header = step.header
         if header.size_bytes > _DECODED_BATCH_BYTES_MAX:
-            yield Remark(self._path, step.position, "too large a batch to show its records")
+            yield Remark(self._path, step.position, "the batch is too large to show its records")
             return
         try:
             batch = RecordBatch(self._file.window(step.position, header.size_bytes))
@@ -165,7 +165,7 @@ class LogInspection:
             yield self._problem(
                 step.position,
                 f"the records of the batch at offset {header.base_offset} are broken: {error}",
-                "the checksum matches, so the producer wrote them so; consumers will fail on them",
+                "the checksum matches, so the producer wrote them like this; consumers will fail",
             )
             return
         complaint = _offsets_complaint(header, records)

@@ -12,7 +12,7 @@ from moldau.storage.log.names import DAMAGE_FILE_NAME
 # Kafka renames rather than removes: these endings follow the real one.
 LEFTOVER_SUFFIXES = {
     ".deleted": "waits for deletion",
-    ".swap": "compaction was to swap it in",
+    ".swap": "unfinished swap of a compaction",
     ".cleaned": "unfinished compaction",
     ".tmp": "unfinished write",
     ".part": "unfinished download or write",

@@ -74,7 +74,7 @@ def _producers(path: Path, options: InspectionOptions) -> Iterator[Item]:
         if end_offset is not None and max(entry.last_data_offset, first_offset) >= end_offset:
             raise CorruptSnapshotError(
                 f"producer {entry.producer_id} has offsets up to "
-                f"{max(entry.last_data_offset, first_offset)} in a snapshot of what is before "
+                f"{max(entry.last_data_offset, first_offset)} in a snapshot of the log before "
                 f"{end_offset}"
             )
 
@@ -110,7 +110,7 @@ def _clean_shutdown(path: Path, options: InspectionOptions) -> Iterator[Item]:
     content = read_whole(options.filesystem, path)
     if not content:
         # Kafka before 3.6 wrote an empty marker.
-        yield Remark(path, None, "an empty marker, as Kafka wrote it before broker epochs")
+        yield Remark(path, None, "an empty marker, as Kafka wrote before broker epochs")
         return
     yield from _json_object(content, required=("version", "brokerEpoch"))
 
@@ -172,7 +172,7 @@ _READERS: dict[FileKind, tuple[Reader, str]] = {
     FileKind.CLEAN_SHUTDOWN: (_clean_shutdown, "delete it; the next start then runs a recovery"),
     FileKind.DAMAGE_NOTE: (
         _damage_note,
-        "the next start looks at every batch; copy the partition again from a replica",
+        "the next start checks every batch; copy the partition again from a replica",
     ),
     FileKind.INVENTORY: (_inventory, "delete it; the next start does without it"),
     FileKind.QUORUM_STATE: (

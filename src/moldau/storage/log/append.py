@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from moldau.storage.log.log import Log
 
 
-class Caller(NamedTuple):
+class AppendContext(NamedTuple):
     leader_epoch: LeaderEpoch
     now_ms: int
     origin: AppendOrigin
@@ -113,15 +113,15 @@ class LeaderRules(NamedTuple):
     """The limits for `stamp_batch`; None if every batch must be changed."""
 
 
-def rules_for(log: "Log", caller: Caller) -> LeaderRules:
+def rules_for(log: "Log", context: AppendContext) -> LeaderRules:
     rules = log.leader_rules
-    config, now_ms, origin = log.config, caller.now_ms, caller.origin
+    config, now_ms, origin = log.config, context.now_ms, context.origin
     if (
         rules is not None
         and rules.now_ms == now_ms
         and rules.origin is origin
         and rules.config is config
-        and rules.validation.decompressed_bytes_max == caller.output_bytes_max
+        and rules.validation.decompressed_bytes_max == context.output_bytes_max
     ):
         return rules
     stamps = config.stamps_append_time
@@ -134,7 +134,7 @@ def rules_for(log: "Log", caller: Caller) -> LeaderRules:
         timestamp_before_max_ms=config.message_timestamp_before_max_ms,
         timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         batch_bytes_max=config.max_message_bytes,
-        decompressed_bytes_max=caller.output_bytes_max,
+        decompressed_bytes_max=context.output_bytes_max,
     )
     codec = _CODECS[config.compression_type]
     common = None
@@ -159,60 +159,62 @@ def prepare(records: Buffer, rules: LeaderRules) -> PreparedBatch:
     """Does not use the log, so it may run in any thread."""
     batch = sole_batch(records)
     max_timestamp_ms = validate_batch(batch, rules.validation).max_timestamp
-    return PreparedBatch(_fitting(batch, rules), max_timestamp_ms)
+    return PreparedBatch(_in_topic_codec(batch, rules), max_timestamp_ms)
 
 
 def append_as_leader(
-    log: "Log", records: Buffer | PreparedBatch | VerifiedBatch, caller: Caller
+    log: "Log", records: Buffer | PreparedBatch | VerifiedBatch, context: AppendContext
 ) -> AppendResult:
     if isinstance(records, tuple):
         if isinstance(records, VerifiedBatch):
             return append_as_leader(
-                log, records.records, caller._replace(verification=records.verification)
+                log, records.records, context._replace(verification=records.verification)
             )
-        return _append_prepared(log, [records], caller)
-    if caller.origin is AppendOrigin.RAFT_LEADER:
-        result = append_assigned(log, records, caller)
+        return _append_prepared(log, [records], context)
+    if context.origin is AppendOrigin.RAFT_LEADER:
+        result = append_assigned(log, records, context)
         if result is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "the append holds no whole batch")
         return result
-    rules = rules_for(log, caller)
+    rules = rules_for(log, context)
     if rules.common is not None:
-        header = stamp_batch(records, log.log_end_offset, caller.leader_epoch, rules.common)
+        header = stamp_batch(records, log.log_end_offset, context.leader_epoch, rules.common)
         if header is not None:
-            return _append_stamped(log, records, header, caller)
-    if caller.origin is AppendOrigin.CLIENT:
-        return _append_prepared(log, [prepare(records, rules)], caller)
+            return _append_stamped(log, records, header, context)
+    if context.origin is AppendOrigin.CLIENT:
+        return _append_prepared(log, [prepare(records, rules)], context)
     batches = list(iterate_batches(records))
     if not batches:
         raise KafkaError(ErrorCode.INVALID_RECORD, "the append holds no batch")
     found = [validate_batch(batch, rules.validation).max_timestamp for batch in batches]
-    prepared = map(PreparedBatch, (_fitting(batch, rules) for batch in batches), found)
-    return _append_prepared(log, list(prepared), caller)
+    prepared = map(PreparedBatch, (_in_topic_codec(batch, rules) for batch in batches), found)
+    return _append_prepared(log, list(prepared), context)
 
 
-def _append_prepared(log: "Log", prepared: Sequence[PreparedBatch], caller: Caller) -> AppendResult:
+def _append_prepared(
+    log: "Log", prepared: Sequence[PreparedBatch], context: AppendContext
+) -> AppendResult:
     headers: list[ScannedBatch] = []
     producer_append: ProducerAppend | None = None
     for batch, max_timestamp_ms in prepared:
-        header = _future_header(log, batch, headers, caller.leader_epoch, max_timestamp_ms)
+        header = _future_header(log, batch, headers, context.leader_epoch, max_timestamp_ms)
         headers.append(header)
         if batch.producer_id >= 0:
             if producer_append is None:
                 producer_append = log.producers.begin_append(
-                    caller.origin,
-                    transaction_version=caller.transaction_version,
-                    verification=caller.verification,
+                    context.origin,
+                    transaction_version=context.transaction_version,
+                    verification=context.verification,
                 )
             duplicate = _check_producer(producer_append, batch, header)
             if duplicate is not None:
                 return _answer_duplicate(log, duplicate)
-    timestamp_type = rules_for(log, caller).validation.timestamp_type
+    timestamp_type = rules_for(log, context).validation.timestamp_type
     buffers = [
         _assigned(each.batch, header, timestamp_type)
         for each, header in zip(prepared, headers, strict=True)
     ]
-    _write(log, buffers, headers, producer_append, caller)
+    _write(log, buffers, headers, producer_append, context)
     is_stamped = timestamp_type is TimestampType.LOG_APPEND_TIME
     append_time_ms = headers[-1][MAX_TIMESTAMP] if is_stamped else NO_TIMESTAMP
     return AppendResult(
@@ -221,7 +223,7 @@ def _append_prepared(log: "Log", prepared: Sequence[PreparedBatch], caller: Call
 
 
 def _append_stamped(
-    log: "Log", records: Buffer, header: ScannedBatch, caller: Caller
+    log: "Log", records: Buffer, header: ScannedBatch, context: AppendContext
 ) -> AppendResult:
     """The batch is validated and already has its offset."""
     append: ProducerAppend | None = None
@@ -230,7 +232,7 @@ def _append_stamped(
     if header[PRODUCER_ID] >= 0:
         expected = producers.expects(header)
         if expected is None:
-            append = producers.begin_append(caller.origin, verification=caller.verification)
+            append = producers.begin_append(context.origin, verification=context.verification)
             try:
                 duplicate = append.add_data(data_batch(header))
             except NotCachedError:
@@ -239,7 +241,7 @@ def _append_stamped(
                 raise
             if duplicate is not None:
                 return _answer_duplicate(log, duplicate)
-    _write(log, (records,), (header,), append, caller)
+    _write(log, (records,), (header,), append, context)
     if expected is not None:
         producers.advance(expected, header)
     return AppendResult(
@@ -257,7 +259,7 @@ def _answer_duplicate(log: "Log", duplicate: BatchMetadata) -> AppendResult:
     )
 
 
-def _fitting(batch: RecordBatch, rules: LeaderRules) -> RecordBatch:
+def _in_topic_codec(batch: RecordBatch, rules: LeaderRules) -> RecordBatch:
     """The batch in the topic's codec. Raises if it is too large for the topic or a segment."""
     config, codec = rules.config, rules.codec
     if codec is not None and codec is not batch.compression and not batch.is_control:
@@ -331,14 +333,14 @@ def _assigned(batch: RecordBatch, header: ScannedBatch, timestamp_type: Timestam
 # Batches whose offsets are already assigned
 
 
-def append_assigned(log: "Log", records: Buffer, caller: Caller) -> AppendResult | None:
+def append_assigned(log: "Log", records: Buffer, context: AppendContext) -> AppendResult | None:
     """Appends batches that a follower fetched or the raft leader wrote."""
     headers, _, problem = scan_batches(records, 0, len(records), True)
     if problem not in {None, INCOMPLETE}:
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE, f"{log.topic_partition} received a bad batch: {problem}"
         )
-    headers = _of_known_epochs(headers, caller)
+    headers = _of_known_epochs(headers, context)
     if not headers:
         return None
     first, last = headers[0], headers[-1]
@@ -351,23 +353,23 @@ def append_assigned(log: "Log", records: Buffer, caller: Caller) -> AppendResult
         )
     view = memoryview(records)
     for group in _fitting_groups(headers, log.config.segment_size_max):
-        append = _replicated_producers(log, view, group, caller)
+        append = _replicated_producers(log, view, group, context)
         start, end = group[0][POSITION], group[-1][POSITION] + group[-1][SIZE]
-        _write(log, [view[start:end]], group, append, caller)
+        _write(log, [view[start:end]], group, append, context)
     return AppendResult(first[BASE_OFFSET], last[LAST_OFFSET], NO_TIMESTAMP, log.log_start_offset)
 
 
-def _of_known_epochs(headers: list[ScannedBatch], caller: Caller) -> list[ScannedBatch]:
-    for place, header in enumerate(headers):
+def _of_known_epochs(headers: list[ScannedBatch], context: AppendContext) -> list[ScannedBatch]:
+    for index, header in enumerate(headers):
         epoch = header[LEADER_EPOCH]
-        if caller.origin is AppendOrigin.RAFT_LEADER and epoch != caller.leader_epoch:
+        if context.origin is AppendOrigin.RAFT_LEADER and epoch != context.leader_epoch:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD,
-                f"a batch of epoch {epoch} from the leader of epoch {caller.leader_epoch}",
+                f"a batch of epoch {epoch} from the leader of epoch {context.leader_epoch}",
             )
-        if epoch > caller.leader_epoch:
+        if epoch > context.leader_epoch:
             # The sender has lost its own leadership in the meantime (KAFKA-18723).
-            return headers[:place]
+            return headers[:index]
     return headers
 
 
@@ -395,14 +397,14 @@ def _fitting_groups(headers: list[ScannedBatch], segment_bytes: int) -> list[lis
 
 
 def _replicated_producers(
-    log: "Log", view: memoryview, headers: Sequence[ScannedBatch], caller: Caller
+    log: "Log", view: memoryview, headers: Sequence[ScannedBatch], context: AppendContext
 ) -> ProducerAppend | None:
     append: ProducerAppend | None = None
     for header in headers:
         if header[PRODUCER_ID] < 0:
             continue
         if append is None:
-            append = log.producers.begin_append(caller.origin)
+            append = log.producers.begin_append(context.origin)
         if not header[ATTRIBUTES] & CONTROL_FLAG:
             append.add_data(data_batch(header))
             continue
@@ -420,24 +422,24 @@ def _write(
     buffers: Sequence[Buffer],
     headers: Sequence[ScannedBatch],
     producer_append: ProducerAppend | None,
-    caller: Caller,
+    context: AppendContext,
 ) -> None:
     first, last = headers[0], headers[-1]
     segment = log.segments.active
     start = segment.file.size()
-    if _must_roll(log, segment, start, headers, caller.now_ms):
+    if _must_roll(log, segment, start, headers, context.now_ms):
         # At the log's end, so that a refused write leaves no gap before it, unless the offsets
         # would be too far from there.
         is_far = last[LAST_OFFSET] - log.log_end_offset > INT32_MAX
-        segment = log.roll(caller.now_ms, Offset(first[BASE_OFFSET] if is_far else 0))
+        segment = log.roll(context.now_ms, Offset(first[BASE_OFFSET] if is_far else 0))
         start = segment.file.size()
     try:
         segment.append(buffers)
     except OSError as error:
-        log.directory.no_room_for(sum(map(len, buffers)))
+        log.directory.note_refused_size(sum(map(len, buffers)))
         _undo(segment, start, error)
     if log.directory.is_refusing:
-        log.directory.write_taken(segment.file.size() - start)
+        log.directory.write_succeeded(segment.file.size() - start)
     log.log_end_offset = Offset(last[LAST_OFFSET] + 1)
     log.appended_bytes += segment.file.size() - start
     shift = start - first[POSITION]

@@ -23,10 +23,21 @@ from moldau.storage.segment.scan import STRAY_OFFSETS, SegmentScan
 from moldau.types import INT64_MAX, Offset
 
 _SEARCH_BYTES = 1 << 20
-# Base offset, length, magic, checksum, attributes, last offset delta, number of records.
 _HEADER = struct.Struct(">qi4xbIhi30xi")
 OFFSETS_MAX = 2**31
-"""No segment is larger."""
+"""No segment has more offsets."""
+
+
+class _Header(NamedTuple):
+    """What `_HEADER` reads."""
+
+    base_offset: int
+    length: int
+    magic: int
+    checksum: int
+    attributes: int
+    last_offset_delta: int
+    record_count: int
 
 
 class DamagedBytes(NamedTuple):
@@ -81,10 +92,10 @@ class TolerantScan:
             if self.problem is None:
                 break
             if self.problem == BAD_OFFSETS:
-                self._let_go_if_wrong()
+                self._drop_held_if_wrong()
             if self.next_offset >= self._promised_end:
                 break
-            position = self._pass_by(self.problem)
+            position = self._skip_damaged(self.problem)
             if position == self._end:
                 break
         if self._held is not None:
@@ -99,13 +110,13 @@ class TolerantScan:
         self.next_offset = self._held[LAST_OFFSET] + 1
         return found
 
-    def _let_go_if_wrong(self) -> None:
+    def _drop_held_if_wrong(self) -> None:
         """Drops the held batch if its own offset is the wrong one."""
         held = self._held
         if held is not None and self._is_wrong(held, self.valid_end):
             self.valid_end, self.next_offset, self._held = held[POSITION], self._held_from, None
 
-    def _pass_by(self, problem: str) -> int:
+    def _skip_damaged(self, problem: str) -> int:
         """The position of the next batch that may be sound; the end of the file if there
         is none.
         """
@@ -148,41 +159,42 @@ class TolerantScan:
     def _claimed_end(self, start: int) -> int | None:
         """The end that the damaged batch claims, if the bytes there continue the log."""
         header = self._header(start)
-        if header is None or header[0] != self.next_offset:
+        if header is None or header.base_offset != self.next_offset:
             return None
-        end = start + LOG_OVERHEAD + header[1]
+        end = start + LOG_OVERHEAD + header.length
         if end == self._end:
             return end
         following = self._sound_at(end, self.next_offset + 1) if start < end < self._end else None
-        return end if following == header[0] + header[5] + 1 else None
+        return end if following == header.base_offset + header.last_offset_delta + 1 else None
 
-    def _header(self, position: int) -> tuple[int, ...] | None:
+    def _header(self, position: int) -> _Header | None:
         if position + BATCH_HEADER_SIZE > self._end:
             return None
         content = self._file.read(position, BATCH_HEADER_SIZE)
-        return _HEADER.unpack(content) if len(content) == BATCH_HEADER_SIZE else None
+        if len(content) != BATCH_HEADER_SIZE:
+            return None
+        return _Header(*_HEADER.unpack(content))
 
     def _sound_at(self, position: int, offset_min: int) -> int | None:
         """The base offset of the sound batch that begins at the position."""
         header = self._header(position)
         if header is None or not self._is_likely(header, position, offset_min):
             return None
-        batch = self._file.read(position, LOG_OVERHEAD + header[1])
+        batch = self._file.read(position, LOG_OVERHEAD + header.length)
         found, _, _ = scan_batches(batch, 0, len(batch), True)
-        return header[0] if found else None
+        return header.base_offset if found else None
 
-    def _is_likely(self, header: tuple[int, ...], position: int, offset_min: int) -> bool:
+    def _is_likely(self, header: _Header, position: int, offset_min: int) -> bool:
         """Cheap and strict, so that garbage rarely costs a checksum over the length that
         it claims.
         """
-        base_offset, length, magic, _, attributes, delta, count = header
         return (
-            magic == MAGIC
-            and offset_min <= base_offset < offset_min + OFFSETS_MAX
-            and base_offset + delta < self._offset_limit
-            and BATCH_LENGTH_MIN <= length <= self._end - position - LOG_OVERHEAD
-            and attributes & ~KNOWN_ATTRIBUTES == 0
-            and 0 <= count <= delta + 1
+            header.magic == MAGIC
+            and offset_min <= header.base_offset < offset_min + OFFSETS_MAX
+            and header.base_offset + header.last_offset_delta < self._offset_limit
+            and BATCH_LENGTH_MIN <= header.length <= self._end - position - LOG_OVERHEAD
+            and header.attributes & ~KNOWN_ATTRIBUTES == 0
+            and 0 <= header.record_count <= header.last_offset_delta + 1
         )
 
     def _search(self, position: int) -> int:
@@ -194,7 +206,7 @@ class TolerantScan:
             last = len(piece) - BATCH_HEADER_SIZE
             at = piece.find(MAGIC, MAGIC_OFFSET) - MAGIC_OFFSET
             while 0 <= at <= last:
-                header = _HEADER.unpack_from(piece, at)
+                header = _Header(*_HEADER.unpack_from(piece, at))
                 if (
                     self._is_likely(header, position + at, offset_min)
                     and self._sound_at(position + at, offset_min) is not None

@@ -64,7 +64,7 @@ class LeaderEpochCache:
         return self._entries[0] if self._entries else None
 
     @property
-    def is_behind(self) -> bool:
+    def has_unwritten_changes(self) -> bool:
         """Whether memory has changes that the file lacks."""
         return self._dirty
 
@@ -74,12 +74,12 @@ class LeaderEpochCache:
         if self._entries == self._written:
             return None
         written = dict(self._written or ())
-        for place, entry in enumerate(self._entries):
+        for index, entry in enumerate(self._entries):
             start_offset = written.get(entry.epoch)
             # The log's start may have advanced; the file is cut there when it is read.
             if start_offset is None or (
                 start_offset != entry.start_offset
-                and (place > 0 or start_offset > entry.start_offset)
+                and (index > 0 or start_offset > entry.start_offset)
             ):
                 return entry.start_offset
         return None

@@ -46,21 +46,21 @@ class Log(LogState):
     ) -> AppendResult:
         """Validate the batches, assign offsets, write them. `records` is patched in place if it is
         writable. A client sends exactly one batch. A compressed batch that expands beyond
-        `output_bytes_max` is refused with MESSAGE_TOO_LARGE. Raises NotCachedError if only the disk
-        can tell whether a client's batch is a retry.
+        `output_bytes_max` is refused with MESSAGE_TOO_LARGE. Raises NotCachedError if the log must
+        be read from the disk to decide whether a client's batch is a retry.
         """
         with self.damage_handler:
-            caller = log_append.Caller(
+            context = log_append.AppendContext(
                 leader_epoch, now_ms, origin, transaction_version, output_bytes_max
             )
-            return log_append.append_as_leader(self, records, caller)
+            return log_append.append_as_leader(self, records, context)
 
     def preparation(self, records: Buffer, now_ms: int) -> Callable[[], PreparedBatch]:
         """The slow part of a client's append, to be run in any thread; append its result instead of
         `records`.
         """
-        caller = log_append.Caller(NO_EPOCH, now_ms, AppendOrigin.CLIENT, -1)
-        return partial(log_append.prepare, records, log_append.rules_for(self, caller))
+        context = log_append.AppendContext(NO_EPOCH, now_ms, AppendOrigin.CLIENT, -1)
+        return partial(log_append.prepare, records, log_append.rules_for(self, context))
 
     def append_as_follower(
         self, records: Buffer, leader_epoch: LeaderEpoch, now_ms: int
@@ -69,8 +69,8 @@ class Log(LogState):
         partial last batch, and batches of an epoch later than ours, are dropped. None if all are.
         """
         with self.damage_handler:
-            caller = log_append.Caller(leader_epoch, now_ms, AppendOrigin.REPLICATION, -1)
-            return log_append.append_assigned(self, records, caller)
+            context = log_append.AppendContext(leader_epoch, now_ms, AppendOrigin.REPLICATION, -1)
+            return log_append.append_assigned(self, records, context)
 
     def read(
         self,
@@ -187,7 +187,7 @@ class Log(LogState):
     def end_before(self, offset: Offset) -> int:
         """The end of the log if it were truncated to `offset`: batches are never split."""
         with self.damage_handler:
-            index = self.segments.floor_place(offset)
+            index = self.segments.floor_index(offset)
             return self.segments[index].end_before(offset) if index >= 0 else offset
 
     def starting_over(self, offset: Offset, log_start_offset: Offset, now_ms: int) -> Steps[None]:

@@ -16,14 +16,14 @@ SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 """Removed from the log, on disk until file.delete.delay.ms has passed."""
 CLEANED_SUFFIX = ".cleaned"
-"""Being written by a compaction: worthless after a crash."""
+"""A compaction is writing it: useless after a crash."""
 SWAP_SUFFIX = ".swap"
 """Completely written by a compaction: after a crash it replaces the files it was made from."""
 ROLLED_SUFFIX = ".rolled"
 """For a `.log` file that was begun before the previous segment was on the disk: after a crash it is
 valid only if it continues that segment."""
 
-# A partition's raft snapshots (`<offset>-<epoch>.checkpoint`) have their own owner.
+# Code outside of this package owns the raft snapshots (`<offset>-<epoch>.checkpoint`).
 RAFT_SNAPSHOT_DELETED_SUFFIX = ".checkpoint.deleted"
 
 EPOCH_CHECKPOINT_NAME = "leader-epoch-checkpoint"

@@ -52,7 +52,7 @@ class FoundBatches(NamedTuple):
     offset: Offset
     next_offset: Offset
     aborted: list[AbortedTransaction] | None
-    place: int = 0
+    segment_index: int = 0
     start: int = 0
     end: int = 0
     first_batch_bytes: int = 0
@@ -91,16 +91,16 @@ def find(
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"{log.topic_partition} has offsets {log.log_start_offset} to {log.log_end_offset}, "
-            f"asked for {offset}",
+            f"{offset} was requested",
         )
     bound = _bound(log, isolation)
     aborted: list[AbortedTransaction] | None = [] if isolation is Isolation.COMMITTED else None
     located = _find_batch(log, offset, reads) if offset < bound else None
     if located is None or located[2].base_offset >= bound:
         return FoundBatches(offset, offset, aborted)
-    place, segment, first = located
+    segment_index, segment, first = located
     limit = segment.size
-    if bound < log.segments.end_of(place, log.log_end_offset):
+    if bound < log.segments.end_of(segment_index, log.log_end_offset):
         limit = _bound_position(segment, first, bound, reads)
     if segment.damaged:
         limit = min(limit, _sound_end(log, segment, first))
@@ -113,11 +113,18 @@ def find(
     if first.size < max_bytes and first_end < limit:
         reach = min(first.position + max_bytes, limit)
         if reach == segment.size:
-            end, next_offset = reach, log.segments.end_of(place, log.log_end_offset)
+            end, next_offset = reach, log.segments.end_of(segment_index, log.log_end_offset)
         else:
             end, next_offset = segment.boundary(reach, first.position, reads)
     return FoundBatches(
-        offset, Offset(next_offset), aborted, place, first.position, end, 0, next_offset >= bound
+        offset,
+        Offset(next_offset),
+        aborted,
+        segment_index,
+        first.position,
+        end,
+        0,
+        next_offset >= bound,
     )
 
 
@@ -127,8 +134,10 @@ def take(log: "Log", found: FoundBatches, reads: CachedReads | None = None) -> R
         return ReadResult(_NOTHING, found.offset, found.aborted, found.first_batch_bytes)
     aborted = found.aborted
     if aborted is not None:
-        aborted = aborted_transactions(log, found.place, found.offset, found.next_offset, reads)
-    records = log.segments[found.place].slice(found.start, found.end, reads)
+        aborted = aborted_transactions(
+            log, found.segment_index, found.offset, found.next_offset, reads
+        )
+    records = log.segments[found.segment_index].slice(found.start, found.end, reads)
     return ReadResult(records, found.next_offset, aborted)
 
 
@@ -145,11 +154,11 @@ def _find_batch(
 ) -> tuple[int, Segment, BatchSpan] | None:
     """Compaction may have emptied the rest of a segment: then the search moves to the next one."""
     segments = log.segments
-    for place in range(max(segments.floor_place(offset), 0), len(segments)):
-        segment = segments[place]
+    for segment_index in range(max(segments.floor_index(offset), 0), len(segments)):
+        segment = segments[segment_index]
         span = segment.locate(offset, reads)
         if span is not None:
-            return place, segment, span
+            return segment_index, segment, span
     return None
 
 
@@ -177,7 +186,7 @@ def _sound_end(log: "Log", segment: Segment, first: BatchSpan) -> int:
 
 def aborted_transactions(
     log: "Log",
-    place: int,
+    segment_index: int,
     offset: Offset,
     upper_bound_offset: Offset,
     reads: CachedReads | None = None,
@@ -186,7 +195,7 @@ def aborted_transactions(
     segment.
     """
     found: list[AbortedTransaction] = []
-    for later in range(place, len(log.segments)):
+    for later in range(segment_index, len(log.segments)):
         segment = log.segments[later]
         index = segment.transaction_index
         if reads is not None:

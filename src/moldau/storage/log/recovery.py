@@ -86,7 +86,7 @@ class LogLocation:
     path: Path
     topic_partition: TopicPartition
     is_new: bool = False
-    """Just created by the caller, who syncs its directory entries before it is used."""
+    """The caller has just created it, and syncs its directory entries before it is used."""
 
 
 def open_log(
@@ -118,7 +118,7 @@ class _SoundEnd(NamedTuple):
     """Where the sound batches end: offset after them, index of the segment, bytes of it."""
 
     offset: Offset
-    place: int
+    segment_index: int
     size: int
 
 
@@ -163,8 +163,8 @@ class _Loader:
                 segment.examine()
         is_clean = is_clean and suspects is not None
         is_clean = is_clean and not any(each.is_rolled for each in segments)
-        is_clean = self._checks_out(files, segments, is_clean=is_clean) and is_clean
-        damage = self._lost_since_the_stop(segments)
+        is_clean = self._is_consistent(files, segments, is_clean=is_clean) and is_clean
+        damage = self._lost_since_clean_stop(segments)
         end_offset = self._clean_end(segments) if is_clean else None
         if damage is not None:
             end_offset = damage.first_offset
@@ -172,11 +172,11 @@ class _Loader:
             is_clean = False
             end_offset, damage = self._recover(segments)
         elif end_offset < self._checkpointed.promised_end:
-            damage = self._shorter(segments, Offset(end_offset), "the log ends there")
+            damage = self._missing_records(segments, Offset(end_offset), "the log ends there")
         start = self._checkpointed.log_start_offset
         if damage is None and end_offset < start and any(segment.size for segment in segments):
-            # Either may be wrong. Accepting the damage puts all segments aside and continues at the
-            # start.
+            # Either offset may be wrong. Accepting the damage puts all segments aside and continues
+            # at the start offset.
             damage = Damage(
                 Offset(end_offset), start, Offset(-1), f"it ends before its start offset {start}"
             )
@@ -266,7 +266,7 @@ class _Loader:
 
     # After a clean stop
 
-    def _checks_out(
+    def _is_consistent(
         self, files: list[SegmentFileName], segments: list[Segment], *, is_clean: bool
     ) -> bool:
         """Rebuilds missing indexes of segments that no scan will visit. Returns False if only a
@@ -275,7 +275,7 @@ class _Loader:
         there = {(name.base_offset, name.kind) for name in files}
         first_scanned = len(segments)
         if not is_clean:
-            first_scanned = max(Segments(segments).floor_place(Offset(self._scan_from)), 0)
+            first_scanned = max(Segments(segments).floor_index(Offset(self._scan_from)), 0)
         for segment in segments[:first_scanned]:
             base_offset = segment.base_offset
             if not self._has_its_aborts(segment):
@@ -297,7 +297,7 @@ class _Loader:
             self._filesystem, segment.path(TRANSACTION_INDEX_SUFFIX)
         )
 
-    def _lost_since_the_stop(self, segments: list[Segment]) -> Damage | None:
+    def _lost_since_clean_stop(self, segments: list[Segment]) -> Damage | None:
         """Detects files that are missing or shorter, even where the rest looks sound."""
         there = {segment.base_offset: segment for segment in segments}
         sound: Segment | None = None
@@ -344,19 +344,23 @@ class _Loader:
             # truncation that did not take place. Offsets before the start need no epoch.
             self._epochs.clear()
             self._scan_from = min(self._scan_from, log_start_offset)
-        first = max(Segments(segments).floor_place(Offset(self._scan_from)), 0)
+        first = max(Segments(segments).floor_index(Offset(self._scan_from)), 0)
         if 0 < first < len(segments) and segments[first].base_offset == self._scan_from:
             # It may have been sealed after its last flush.
             segments[first - 1].complete_indexes()
         self._restore_producers(segments[: first + 1])
         end_offset = segments[first].base_offset if segments else self._scan_from
-        for place in range(first, len(segments)):
-            segment = segments[place]
+        for segment_index in range(first, len(segments)):
+            segment = segments[segment_index]
             must_follow = segment.is_rolled or not self._gaps_allowed
-            must_follow = must_follow and not (place > first and _ends_damaged(segments[place - 1]))
+            must_follow = must_follow and not (
+                segment_index > first and _ends_damaged(segments[segment_index - 1])
+            )
             if segment.base_offset > end_offset and must_follow:
-                end = _SoundEnd(Offset(end_offset), place - 1, segments[place - 1].size)
-                return self._end_at(segments, end, f"{segment} does not follow")
+                end = _SoundEnd(
+                    Offset(end_offset), segment_index - 1, segments[segment_index - 1].size
+                )
+                return self._cut_after(segments, end, f"{segment} does not follow")
             end_offset = max(end_offset, segment.base_offset)
             scan = TolerantScan(
                 segment.file, 0, segment.size, offsets=range(end_offset, segment.offset_limit),
@@ -365,33 +369,37 @@ class _Loader:
             self._rebuild(segment, scan)
             self._scanned.bytes_scanned += segment.size
             end_offset = scan.next_offset
-            if place == len(segments) - 1 and _ends_damaged(segment):
+            if segment_index == len(segments) - 1 and _ends_damaged(segment):
                 tail = segment.damaged[-1]
                 if is_cut(segment.file, segment.size, tail):
-                    end = _SoundEnd(Offset(end_offset), place, tail.position)
+                    end = _SoundEnd(Offset(end_offset), segment_index, tail.position)
                     segment.damaged = segment.damaged[:-1]
-                    return self._end_at(segments, end, tail.reason)
+                    return self._cut_after(segments, end, tail.reason)
                 # The promised records are lost, and no other record may get their offsets.
                 return max(end_offset, self._checkpointed.promised_end), None
             if scan.problem is not None:
-                end = _SoundEnd(Offset(end_offset), place, scan.valid_end)
-                return self._end_at(segments, end, scan.problem)
+                end = _SoundEnd(Offset(end_offset), segment_index, scan.valid_end)
+                return self._cut_after(segments, end, scan.problem)
         if end_offset < self._checkpointed.promised_end:
-            return end_offset, self._shorter(segments, Offset(end_offset), "the log ends there")
+            return end_offset, self._missing_records(
+                segments, Offset(end_offset), "the log ends there"
+            )
         return end_offset, None
 
-    def _end_at(
+    def _cut_after(
         self, segments: list[Segment], end: "_SoundEnd", problem: str
     ) -> tuple[int, Damage | None]:
         """Truncate everything after the sound part, unless it was promised."""
         if end.offset < self._checkpointed.promised_end:
-            return end.offset, self._shorter(segments[: end.place + 1], end.offset, problem)
-        cut = sum(each.size for each in segments[end.place :]) - end.size
+            return end.offset, self._missing_records(
+                segments[: end.segment_index + 1], end.offset, problem
+            )
+        cut = sum(each.size for each in segments[end.segment_index :]) - end.size
         self._scanned.bytes_cut += cut
         # From the end backwards, each step synced before the next: no crash leaves a hole.
-        for later in reversed(segments[end.place + 1 :]):
+        for later in reversed(segments[end.segment_index + 1 :]):
             later.remove_files()
-        del segments[end.place + 1 :]
+        del segments[end.segment_index + 1 :]
         segments[-1].followed_by(None)
         self._filesystem.sync_directory(self._path)
         segments[-1].cut(end.size)
@@ -440,7 +448,7 @@ class _Loader:
                 latest = LeaderEpoch(header[LEADER_EPOCH])
                 self._epochs.assign(latest, Offset(header[BASE_OFFSET]))
 
-    def _shorter(self, segments: list[Segment], end_offset: Offset, reason: str) -> Damage:
+    def _missing_records(self, segments: list[Segment], end_offset: Offset, reason: str) -> Damage:
         base_offset = segments[-1].base_offset if segments else end_offset
         return Damage(end_offset, self._checkpointed.promised_end, base_offset, reason)
 

@@ -65,7 +65,7 @@ class LogOptions:
     """A random number from 0 up to and including its argument."""
     producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
     verifies_transactions: bool = False
-    """A log without a broker has no coordinator to ask."""
+    """False without a broker: there is no coordinator that could verify."""
 
 
 class LogState:
@@ -240,8 +240,8 @@ class LogState:
 
     def _life_of_next(self, base_offset: Offset) -> str:
         """Compaction leaves gaps between segments. A gap may also come from a power failure that
-        lost the end of this segment and kept the next one. The next segment's file name tells the
-        two apart: it gets its final name only when this segment is on the disk.
+        lost the end of this segment and kept the next one. The next segment's file name
+        distinguishes the two: it becomes final only when this segment is on the disk.
         """
         if not self.config.compacts or self.flushed_offset >= self.log_end_offset:
             return ""
@@ -352,7 +352,7 @@ class LogState:
                 files=files,
                 paths=paths,
                 directories=directories,
-                epochs=self.epochs if self.epochs.is_behind else None,
+                epochs=self.epochs if self.epochs.has_unwritten_changes else None,
             )
             ticket.segments = dirty
             self._tickets.append(ticket)
@@ -389,7 +389,7 @@ class LogState:
         if not rolled:
             return ticket.end_offset
         for segment in rolled:
-            segment.take_own_name()
+            segment.take_final_name()
         self._forget_paths_of(rolled)
         self._directory_is_dirty = True
         self.mark_dirty()

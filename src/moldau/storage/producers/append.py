@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from moldau.storage.producers.state import ProducerStateTable
 
 TRANSACTION_VERSION_UNKNOWN = -1
-"""The first transaction version whose end markers raise the producer's epoch."""
 
 
 class AppendOrigin(Enum):
@@ -32,7 +31,7 @@ class AppendOrigin(Enum):
     CLIENT = "client"
     """Everything is checked."""
     COORDINATOR = "coordinator"
-    """Offset commits and end markers: epochs are checked, there are no sequences."""
+    """Offset commits and end markers: epochs are checked; they have no sequences."""
     REPLICATION = "replication"
     """The leader has checked it; only batches that would corrupt our own state are refused."""
     RAFT_LEADER = "raft leader"
@@ -112,7 +111,10 @@ class ProducerAppend:
             )
         last_sequence = increment_sequence(base_sequence, last_offset - first_offset)
         entry.add_batch(
-            epoch, BatchMetadata(base_sequence, last_sequence, first_offset, last_offset, batch[5])
+            epoch,
+            BatchMetadata(
+                base_sequence, last_sequence, first_offset, last_offset, batch.max_timestamp_ms
+            ),
         )
         if transactional:
             self.verified.append((producer_id, None))

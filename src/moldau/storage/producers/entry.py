@@ -100,7 +100,11 @@ class ProducerEntry:
         """Whether the batch has the next sequence in the same epoch: neither a duplicate
         nor a gap.
         """
-        return batch[1] == self.epoch and self.batches != () and batch[2] == self.batches[-1][1] + 1
+        return (
+            batch.producer_epoch == self.epoch
+            and self.batches != ()
+            and batch.base_sequence == self.batches[-1].last_sequence + 1
+        )
 
     def add_batch(self, epoch: int, batch: BatchMetadata) -> None:
         if epoch != self.epoch:

@@ -118,10 +118,10 @@ def replay_segment(
     offsets = range(first.base_offset, segment.offset_limit)
     scan = TolerantScan(segment.file, first.position, segment.size, offsets=offsets)
     for headers in scan:
-        wanted = [
+        batches = [
             h for h in headers if start_offset <= h[LAST_OFFSET] and h[BASE_OFFSET] < end_offset
         ]
-        replay_headers(table, segment, wanted, index_aborts=False)
+        replay_headers(table, segment, batches, index_aborts=False)
         if headers and headers[-1][LAST_OFFSET] >= end_offset:
             return
     if scan.damaged:

@@ -29,7 +29,7 @@ _ENTRIES_POSITION = _HEADER.size + _COUNT.size
 
 
 class CorruptSnapshotError(MoldauError):
-    """The file is not a whole, undamaged producer snapshot; the log holds the same facts."""
+    """The file is not a whole, undamaged producer snapshot; the log has the same state."""
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
@@ -89,10 +89,11 @@ def snapshot_name(offset: Offset) -> str:
     return f"{offset:020d}{SNAPSHOT_SUFFIX}"
 
 
-def snapshot_offset(name: str) -> int | None:
+def snapshot_offset(name: str) -> Offset | None:
     """None if `name` is not the name of a snapshot."""
     digits = name.removesuffix(SNAPSHOT_SUFFIX)
-    return int(digits) if digits != name and len(digits) == 20 and digits.isdecimal() else None
+    is_name = digits != name and len(digits) == 20 and digits.isdecimal()
+    return Offset(int(digits)) if is_name else None
 
 
 class ProducerSnapshots:
@@ -101,18 +102,18 @@ class ProducerSnapshots:
     def __init__(self, filesystem: FileSystem, directory: Path) -> None:
         self._filesystem = filesystem
         self._directory = directory
-        self._offsets: list[int] = []
+        self._offsets: list[Offset] = []
         # A log that begins here has no producers yet; Kafka writes no empty snapshot.
         self._floor_offset = 0
         self.rescan()
 
     @property
-    def offsets(self) -> tuple[int, ...]:
+    def offsets(self) -> tuple[Offset, ...]:
         """In ascending order."""
         return tuple(self._offsets)
 
     @property
-    def latest_offset(self) -> int | None:
+    def latest_offset(self) -> Offset | None:
         return self._offsets[-1] if self._offsets else None
 
     def path(self, offset: Offset) -> Path:
@@ -140,7 +141,7 @@ class ProducerSnapshots:
             with refused_if_full(path):
                 self._write(path, encode_snapshot(table))
         except DiskFullError:
-            # The log has the same facts; replaying it only takes longer.
+            # The log has the same state; replaying it only takes longer.
             self._filesystem.remove(path)
             return None
         if sync:

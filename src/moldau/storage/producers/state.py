@@ -92,16 +92,16 @@ class ProducerStateTable:
         # Least recently used first; only ids without an open transaction may be evicted.
         self._idle: OrderedDict[int, None] = OrderedDict()
         # First offset -> producer id, ascending.
-        self._ongoing: OrderedDict[int, int] = OrderedDict()
+        self._ongoing: OrderedDict[Offset, int] = OrderedDict()
         self._unreplicated = UnreplicatedTransactions()
         # Id -> epoch of producers that were loaded from a snapshot.
         self._snapshotted: dict[int, int] = {}
         self._recalled: set[int] = set()
         self._is_cut = False
-        """Started from a log that had lost its beginning."""
+        """The table was rebuilt from a log without its beginning."""
         self.search_log: SearchLog | None = None
         self.verifies = False
-        """Transactions can be opened with a verification only: there is a coordinator to ask."""
+        """A transaction can only be opened with a verification: there is a coordinator."""
         self.verifications = Verifications()
 
     def begin_append(
@@ -123,7 +123,7 @@ class ProducerStateTable:
             entry is None
             or entry.epoch != header[PRODUCER_EPOCH]
             or not entry.batches
-            or entry.batches[-1][1] + 1 != header[BASE_SEQUENCE]
+            or entry.batches[-1].last_sequence + 1 != header[BASE_SEQUENCE]
             or entry.transaction_first_offset >= 0
             or header[ATTRIBUTES] & TRANSACTIONAL_FLAG
         ):
@@ -204,7 +204,7 @@ class ProducerStateTable:
         self._unreplicated.add(completed.first_offset, completed.last_offset)
 
     @property
-    def first_unstable_offset(self) -> int | None:
+    def first_unstable_offset(self) -> Offset | None:
         """The first offset that committed readers must not see yet."""
         undecided = self.first_undecided_offset
         unreplicated = self._unreplicated.first_offset
@@ -213,11 +213,11 @@ class ProducerStateTable:
         return min(undecided, unreplicated)
 
     @property
-    def first_undecided_offset(self) -> int | None:
+    def first_undecided_offset(self) -> Offset | None:
         """The first offset of the oldest open transaction, replicated or not."""
         return next(iter(self._ongoing), None)
 
-    def last_stable_offset(self, high_watermark: Offset) -> int:
+    def last_stable_offset(self, high_watermark: Offset) -> Offset:
         unstable = self.first_unstable_offset
         return high_watermark if unstable is None else min(unstable, high_watermark)
 

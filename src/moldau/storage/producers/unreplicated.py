@@ -15,10 +15,10 @@ class UnreplicatedTransactions:
 
     def __init__(self) -> None:
         # (first offset, last offset), both ascending; entries undercut by a later one are dropped.
-        self._minima: deque[tuple[int, int]] = deque()
+        self._minima: deque[tuple[Offset, Offset]] = deque()
 
     @property
-    def first_offset(self) -> int | None:
+    def first_offset(self) -> Offset | None:
         return self._minima[0][0] if self._minima else None
 
     def add(self, first_offset: Offset, last_offset: Offset) -> None:

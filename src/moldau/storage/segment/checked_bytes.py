@@ -39,7 +39,7 @@ def sound_end(content: Buffer, start: int, end: int, bounds: Bounds) -> tuple[in
     last_position, last_offset = last[POSITION], last[LAST_OFFSET]
     if first_offset < bounds.first_offset or last_offset >= bounds.offset_limit:
         return start, STRAY_OFFSETS
-    next_offset: int | None = bounds.end_offset
+    next_offset: Offset | None = bounds.end_offset
     if valid_end < bounds.end:
         next_offset = _offset_at(content, valid_end - start)
     if next_offset is None:
@@ -73,9 +73,11 @@ def _scanned(
     return first_offset, last, valid_end, problem
 
 
-def _offset_at(content: Buffer, position: int) -> int | None:
+def _offset_at(content: Buffer, position: int) -> Offset | None:
     found = bytes(content[position : position + OFFSET_BYTES])
-    return int.from_bytes(found, "big", signed=True) if len(found) == OFFSET_BYTES else None
+    if len(found) != OFFSET_BYTES:
+        return None
+    return Offset(int.from_bytes(found, "big", signed=True))
 
 
 class CheckedBytes:

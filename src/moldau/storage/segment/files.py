@@ -73,7 +73,7 @@ class SegmentFiles:
         self._checked: CheckedBytes | None = None
         self._last_located: BatchSpan | None = None
         self._following: dict[int, BatchSpan] = {}
-        """By offset: the batches before which reads have ended."""
+        """The batches before which reads have ended, by offset."""
         self.damaged: tuple[DamagedBytes, ...] = ()
         """Known damage, in order of position."""
         self.on_damage: OnDamage | None = None
@@ -166,13 +166,13 @@ class SegmentFiles:
     def cut(self, size: int) -> None:
         """Undo a failed append."""
         self.file.truncate(size)
-        self._forget_behind(size)
+        self._forget_after(size)
 
     def _forget_located(self) -> None:
         self._last_located = None
         self._following.clear()
 
-    def _forget_behind(self, size: int) -> None:
+    def _forget_after(self, size: int) -> None:
         self._forget_located()
         self.damaged = tuple(each for each in self.damaged if each.position < size)
         if self._checked is not None:
@@ -181,7 +181,7 @@ class SegmentFiles:
     def _shorten(self, size: int) -> None:
         """Indexes first, log last: a crash in between leaves indexes that are merely sparse."""
         self.times_shortened += 1
-        self._forget_behind(size)
+        self._forget_after(size)
         self.offset_index.write_out()
         self.time_index.write_out()
         self.file.truncate(size)
@@ -221,8 +221,8 @@ class SegmentFiles:
         self._life = life
         self.is_rolled = False
 
-    def take_own_name(self) -> None:
-        """Everything before this segment is on the disk."""
+    def take_final_name(self) -> None:
+        """Gives the log file its final name: everything before this segment is on the disk."""
         target = segment_path(self.directory, self.base_offset, LOG_SUFFIX)
         self.filesystem.rename(self.path(), target)
         self.is_rolled = False

@@ -120,7 +120,7 @@ class _Index:
         self.write_out().sync()
 
     def write_pending(self) -> None:
-        """After this a rename needs no descriptor."""
+        """After this call, a rename needs no descriptor."""
         if self._loaded and (
             self._written < len(self._keys) or not self._filesystem.exists(self.path)
         ):

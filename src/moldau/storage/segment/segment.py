@@ -29,7 +29,7 @@ class Segment(IndexedSegment):
         """
         following = self._following.get(offset)
         if following is not None:
-            # Another fetch has ended here, most likely of the same reader.
+            # An earlier fetch ended here, most likely one of the same reader.
             return following
         last = self._last_located
         if last is not None and last.base_offset <= offset <= last.last_offset:
@@ -190,7 +190,7 @@ class Segment(IndexedSegment):
         return self._first_timestamp_ms
 
     def prepare_appends(self) -> None:
-        """Loads now what the first append would have to read from the disk."""
+        """Reads from the disk now everything that the first append needs."""
         _ = self.max_timestamp, self.is_full_of_entries
         self.first_timestamp_ms()
 

@@ -52,7 +52,7 @@ class Segments:
     def size_in_bytes(self) -> int:
         return sum(segment.size for segment in self._segments)
 
-    def floor_place(self, offset: Offset) -> int:
+    def floor_index(self, offset: Offset) -> int:
         """The index of the last segment that begins at or before `offset`; -1 if none does."""
         return bisect_right(self._bases, offset) - 1
 
@@ -62,7 +62,7 @@ class Segments:
 
     def overlapping(self, start_offset: Offset, end_offset: Offset) -> list[Segment]:
         """The segments that may contain offsets in [start_offset, end_offset)."""
-        first = max(self.floor_place(start_offset), 0)
+        first = max(self.floor_index(start_offset), 0)
         return self._segments[first : bisect_left(self._bases, end_offset)]
 
     def add(self, segment: Segment) -> None:

@@ -32,7 +32,7 @@ class CorruptSegmentError(DamagedFileError):
     """No batch begins where one should: the `.log` file itself is damaged."""
 
 
-class Walked(Protocol):
+class WalkedSegment(Protocol):
     """The segment that is being walked."""
 
     @property
@@ -58,7 +58,7 @@ def damaged_at(damaged: tuple[DamagedBytes, ...], position: int) -> BatchSpan | 
 
 
 def walk_batches(
-    segment: Walked, position: int, size: int, reads: "CachedReads | None" = None
+    segment: WalkedSegment, position: int, size: int, reads: "CachedReads | None" = None
 ) -> Iterator[BatchSpan]:
     """From a batch's position to the end. Bytes known to be damaged count as a batch with the lost
     offsets. Raises CorruptSegmentError at any other position where no batch begins.

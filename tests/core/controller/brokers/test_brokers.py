@@ -64,9 +64,9 @@ def test_heartbeats_without_a_state_change_write_nothing(cluster: Cluster) -> No
 def test_a_broker_in_an_old_epoch_is_refused(cluster: Cluster) -> None:
     cluster.start(1)
     stale = BrokerHeartbeatRequest(broker_id=1, broker_epoch=0)
-    assert refusal(lambda: cluster.ask(stale)) is ErrorCode.STALE_BROKER_EPOCH
+    assert refusal(lambda: cluster.send(stale)) is ErrorCode.STALE_BROKER_EPOCH
     unknown = BrokerHeartbeatRequest(broker_id=2, broker_epoch=0)
-    assert refusal(lambda: cluster.ask(unknown)) is ErrorCode.STALE_BROKER_EPOCH
+    assert refusal(lambda: cluster.send(unknown)) is ErrorCode.STALE_BROKER_EPOCH
 
 
 def with_fields(**fields: Any) -> BrokerRegistrationRequest:
@@ -93,7 +93,7 @@ def test_invalid_registrations_are_refused(
     cluster: Cluster, request_: BrokerRegistrationRequest, code: ErrorCode
 ) -> None:
     cluster.register(2)
-    assert refusal(lambda: cluster.ask(request_)) is code
+    assert refusal(lambda: cluster.send(request_)) is code
     assert 1 not in cluster.image.brokers
 
 
@@ -102,15 +102,15 @@ def test_a_broker_without_support_for_a_finalized_level_is_refused(cluster: Clus
     for feature in request.features:
         if feature.name == "metadata.version":
             feature.max_supported_version = 29
-    assert refusal(lambda: cluster.ask(request)) is ErrorCode.UNSUPPORTED_VERSION
+    assert refusal(lambda: cluster.send(request)) is ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_two_processes_cannot_be_one_broker(cluster: Cluster) -> None:
     cluster.start(1)
     other = registration(1, incarnation=1)
-    assert refusal(lambda: cluster.ask(other)) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert refusal(lambda: cluster.send(other)) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
     cluster.now_ms += SESSION_MS + 1
-    assert cluster.ask(other).broker_epoch == cluster.image.offset
+    assert cluster.send(other).broker_epoch == cluster.image.offset
 
 
 def test_a_broker_amends_its_registration_in_the_same_epoch(cluster: Cluster) -> None:
@@ -166,9 +166,9 @@ def test_a_combined_node_need_not_wait_for_its_former_session() -> None:
     cluster = Cluster(settings)
     cluster.start(1, 2)
     cluster.controller.activate(cluster.now_ms)
-    assert cluster.ask(registration(1, incarnation=1)).error_code == ErrorCode.NONE
+    assert cluster.send(registration(1, incarnation=1)).error_code == ErrorCode.NONE
     other = registration(2, incarnation=1)
-    assert refusal(lambda: cluster.ask(other)) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert refusal(lambda: cluster.send(other)) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
 def test_controlled_shutdown_moves_leadership_first(cluster: Cluster) -> None:
@@ -181,7 +181,7 @@ def test_controlled_shutdown_moves_leadership_first(cluster: Cluster) -> None:
 
     moved_at = cluster.image.offset
     still = cluster.heartbeat(1, want_shut_down=True)
-    assert not still.should_shut_down, "broker 2 has not heard that it leads"
+    assert not still.should_shut_down, "broker 2 has not read yet that it leads"
     cluster.heartbeat(2, offset=moved_at)
     done = cluster.heartbeat(1, want_shut_down=True)
     assert (done.should_shut_down, done.is_fenced) == (True, True)
@@ -215,7 +215,7 @@ def test_the_only_broker_leads_again_after_a_crash(*, eligible: bool) -> None:
     cluster.heartbeat(1)
     partition = cluster.partition("t")
     assert (partition.leader, partition.isr) == (1, (1,))
-    # It may have lost what it acknowledged, and with eligible replicas that is remembered.
+    # It may have lost acknowledged records, which the image records with eligible replicas.
     assert partition.leader_recovery_state == int(eligible)
     assert partition.last_known_elr == ()
     cluster.check()
@@ -240,11 +240,11 @@ def test_brokers_in_shutdown_get_no_new_replicas(cluster: Cluster) -> None:
 def test_unregistering_removes_a_broker_from_every_partition(cluster: Cluster) -> None:
     cluster.start(1, 2)
     cluster.create("t", [1, 2])
-    assert cluster.ask(UnregisterBrokerRequest(broker_id=1)).error_code == ErrorCode.NONE
+    assert cluster.send(UnregisterBrokerRequest(broker_id=1)).error_code == ErrorCode.NONE
     assert 1 not in cluster.image.brokers
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
     again = UnregisterBrokerRequest(broker_id=1)
-    assert refusal(lambda: cluster.ask(again)) is ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert refusal(lambda: cluster.send(again)) is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
 def test_a_directory_that_fails_takes_its_partitions_offline(cluster: Cluster) -> None:
@@ -284,8 +284,8 @@ def assign(
             )
         ],
     )
-    (told,) = cluster.ask(request).directories
-    (topic,) = told.topics
+    (result,) = cluster.send(request).directories
+    (topic,) = result.topics
     return [ErrorCode(each.error_code) for each in topic.partitions]
 
 
@@ -322,11 +322,11 @@ def test_producer_ids_are_allocated_once(cluster: Cluster) -> None:
     for broker_id in (1, 2, 1):
         epoch = cluster.image.brokers[broker_id].epoch
         request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=epoch)
-        response = cluster.ask(request)
+        response = cluster.send(request)
         blocks.append((response.producer_id_start, response.producer_id_len))
     assert blocks == [(0, 1000), (1000, 1000), (2000, 1000)]
     stale = AllocateProducerIdsRequest(broker_id=1, broker_epoch=0)
-    assert refusal(lambda: cluster.ask(stale)) is ErrorCode.STALE_BROKER_EPOCH
+    assert refusal(lambda: cluster.send(stale)) is ErrorCode.STALE_BROKER_EPOCH
 
 
 def test_a_controller_registers(cluster: Cluster) -> None:
@@ -334,5 +334,5 @@ def test_a_controller_registers(cluster: Cluster) -> None:
     request = ControllerRegistrationRequest(
         controller_id=100, incarnation_id=uuid_of(7), listeners=[listener]
     )
-    assert cluster.ask(request).error_code == ErrorCode.NONE
+    assert cluster.send(request).error_code == ErrorCode.NONE
     assert cluster.image.controllers[100].endpoints["CONTROLLER"].port == 9093

@@ -50,8 +50,8 @@ def state(cluster: Cluster, index: int = 0) -> tuple[int, tuple[int, ...]]:
 
 
 def elect(cluster: Cluster, kind: int, *indexes: int) -> dict[int, ErrorCode]:
-    asked = [TopicPartitions(topic="t", partitions=list(indexes))] if indexes else None
-    response = cluster.ask(ElectLeadersRequest(election_type=kind, topic_partitions=asked))
+    requested = [TopicPartitions(topic="t", partitions=list(indexes))] if indexes else None
+    response = cluster.send(ElectLeadersRequest(election_type=kind, topic_partitions=requested))
     (topic,) = response.replica_election_results
     return {each.partition_id: ErrorCode(each.error_code) for each in topic.partition_result}
 
@@ -63,7 +63,7 @@ def test_the_first_live_in_sync_replica_takes_over(cluster: Cluster) -> None:
     assert cluster.partition("t").leader_epoch == 1
     fence(cluster, 3)
     assert state(cluster) == (2, (2,))
-    assert cluster.partition("t").leader_epoch == 1, "a follower's end is no new epoch"
+    assert cluster.partition("t").leader_epoch == 1, "the end of a follower begins no new epoch"
     assert cluster.partition("t").partition_epoch == 2
 
 
@@ -76,7 +76,9 @@ def test_the_last_in_sync_replica_stays_eligible(cluster: Cluster) -> None:
     assert partition.eligible_leader_replicas == (2,)
     assert partition.last_known_elr == (2,)
     cluster.heartbeat(1)
-    assert cluster.partition("t").leader == NO_LEADER, "broker 1 misses what only 2 has"
+    assert cluster.partition("t").leader == NO_LEADER, (
+        "broker 1 lacks records that only broker 2 has"
+    )
     cluster.heartbeat(2)
     partition = cluster.partition("t")
     assert (partition.leader, partition.isr) == (2, (2,))
@@ -148,8 +150,8 @@ def set_topic(cluster: Cluster, topic: str, name: str, value: str) -> None:
         resource_name=topic,
         configs=[AlterableConfig(name=name, value=value)],
     )
-    (told,) = cluster.ask(IncrementalAlterConfigsRequest(resources=[resource])).responses
-    assert told.error_code == 0, told.error_message
+    (result,) = cluster.send(IncrementalAlterConfigsRequest(resources=[resource])).responses
+    assert result.error_code == 0, result.error_message
 
 
 def test_leadership_returns_to_the_preferred_replica(cluster: Cluster) -> None:
@@ -182,13 +184,13 @@ def test_unclean_elections_on_demand(without_eligible: Cluster) -> None:
 
 
 def test_elections_of_an_unknown_kind_are_refused(cluster: Cluster) -> None:
-    told = cluster.ask(ElectLeadersRequest(election_type=7, topic_partitions=None))
-    assert told.error_code == ErrorCode.INVALID_REQUEST
+    result = cluster.send(ElectLeadersRequest(election_type=7, topic_partitions=None))
+    assert result.error_code == ErrorCode.INVALID_REQUEST
 
 
 def propose(cluster: Cluster, broker_id: int, index: int = 0, **fields: Any) -> Any:
     partition = cluster.partition("t", index)
-    asked = AlterPartitionRequestPartitionData(
+    requested = AlterPartitionRequestPartitionData(
         partition_index=index,
         leader_epoch=fields.pop("leader_epoch", partition.leader_epoch),
         partition_epoch=fields.pop("partition_epoch", partition.partition_epoch),
@@ -199,20 +201,20 @@ def propose(cluster: Cluster, broker_id: int, index: int = 0, **fields: Any) -> 
         **fields,
     )
     topic = AlterPartitionRequestTopicData(
-        topic_id=cluster.image.topics["t"].topic_id, partitions=[asked]
+        topic_id=cluster.image.topics["t"].topic_id, partitions=[requested]
     )
     request = AlterPartitionRequest(
         broker_id=broker_id,
         broker_epoch=cluster.image.brokers[broker_id].epoch,
         topics=[topic],
     )
-    (told,) = cluster.ask(request).topics
-    (answer,) = told.partitions
+    (result,) = cluster.send(request).topics
+    (answer,) = result.partitions
     return answer
 
 
 def join(cluster: Cluster, index: int, *broker_ids: int) -> Any:
-    """The leader takes these into the in-sync set."""
+    """The leader proposes these brokers as the in-sync set."""
     epochs = {each: cluster.image.brokers[each].epoch for each in broker_ids}
     return propose(cluster, cluster.partition("t", index).leader, index, isr=epochs)
 
@@ -259,17 +261,17 @@ def test_invalid_proposals_are_refused(
 
 def test_unknown_partitions_are_reported(cluster: Cluster) -> None:
     cluster.create("t", [1])
-    asked = AlterPartitionRequestPartitionData(partition_index=7)
+    requested = AlterPartitionRequestPartitionData(partition_index=7)
     topic_id = cluster.image.topics["t"].topic_id
     request = AlterPartitionRequest(
         broker_id=1,
         broker_epoch=cluster.image.brokers[1].epoch,
         topics=[
-            AlterPartitionRequestTopicData(topic_id=topic_id, partitions=[asked]),
-            AlterPartitionRequestTopicData(partitions=[asked]),
+            AlterPartitionRequestTopicData(topic_id=topic_id, partitions=[requested]),
+            AlterPartitionRequestTopicData(partitions=[requested]),
         ],
     )
-    response = cluster.ask(request)
+    response = cluster.send(request)
     assert [topic.partitions[0].error_code for topic in response.topics] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,

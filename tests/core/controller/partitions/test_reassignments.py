@@ -39,12 +39,12 @@ def cluster() -> Iterator[Cluster]:
 def reassign(
     cluster: Cluster, replicas: list[int] | None, *, may_resize: bool = True, index: int = 0
 ) -> tuple[int, str | None]:
-    asked = ReassignablePartition(partition_index=index, replicas=replicas)
+    requested = ReassignablePartition(partition_index=index, replicas=replicas)
     request = AlterPartitionReassignmentsRequest(
-        topics=[ReassignableTopic(name="t", partitions=[asked])],
+        topics=[ReassignableTopic(name="t", partitions=[requested])],
         allow_replication_factor_change=may_resize,
     )
-    (topic,) = cluster.ask(request).responses
+    (topic,) = cluster.send(request).responses
     (result,) = topic.partitions
     assert (topic.name, result.partition_index) == ("t", index)
     return result.error_code, result.error_message
@@ -57,26 +57,28 @@ def in_sync(cluster: Cluster, *brokers: int) -> Any:
         BrokerState(broker_id=each, broker_epoch=cluster.image.brokers[each].epoch)
         for each in brokers
     ]
-    asked = AlterPartitionRequestPartitionData(
+    requested = AlterPartitionRequestPartitionData(
         partition_index=0,
         leader_epoch=partition.leader_epoch,
         partition_epoch=partition.partition_epoch,
         new_isr_with_epochs=members,
     )
     topic = AlterPartitionRequestTopicData(
-        topic_id=cluster.image.topics["t"].topic_id, partitions=[asked]
+        topic_id=cluster.image.topics["t"].topic_id, partitions=[requested]
     )
     leader = cluster.image.brokers[partition.leader]
     request = AlterPartitionRequest(
         broker_id=leader.broker_id, broker_epoch=leader.epoch, topics=[topic]
     )
-    (answered,) = cluster.ask(request).topics
+    (answered,) = cluster.send(request).topics
     return answered.partitions[0]
 
 
 def listed(cluster: Cluster, *names: str) -> dict[str, list[tuple[Any, ...]]]:
-    asked = [ListPartitionReassignmentsTopics(name=each, partition_indexes=[0]) for each in names]
-    answer = cluster.ask(ListPartitionReassignmentsRequest(topics=asked if names else None))
+    requested = [
+        ListPartitionReassignmentsTopics(name=each, partition_indexes=[0]) for each in names
+    ]
+    answer = cluster.send(ListPartitionReassignmentsRequest(topics=requested if names else None))
     return {
         topic.name: [
             (each.partition_index, each.replicas, each.adding_replicas, each.removing_replicas)
@@ -129,11 +131,11 @@ def test_a_replica_of_a_dead_broker_is_removed_at_once(cluster: Cluster) -> None
     assert reassign(cluster, [1]) == (0, None)
     partition = cluster.partition("t")
     assert (partition.replicas, partition.isr, partition.leader) == ((1,), (1,), 1)
-    assert partition.leader_epoch == 1, "a replica that is gone must not believe otherwise"
+    assert partition.leader_epoch == 1, "a removed replica must be fenced"
 
 
 def test_a_smaller_factor_waits_for_all_remaining_replicas(cluster: Cluster) -> None:
-    """Ending it with one in sync would leave less than there is now."""
+    """Completing it with one in-sync replica would leave fewer than before."""
     cluster.create("t", [1, 2, 3])
     cluster.heartbeat(3, want_fence=True)
     assert reassign(cluster, [1, 3]) == (0, None)
@@ -213,7 +215,7 @@ def test_another_factor_is_refused_unless_it_is_allowed(cluster: Cluster) -> Non
     )
     assert reassign(cluster, [1, 2], may_resize=False) == refused
     assert reassign(cluster, [2], may_resize=False) == (0, None)
-    # The one under way counts as done.
+    # The reassignment under way counts as completed.
     assert reassign(cluster, [2, 3], may_resize=False) == refused
 
 

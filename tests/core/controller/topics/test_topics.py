@@ -37,7 +37,7 @@ def topic(name: str, partitions: int = 1, factor: int = 1, **fields: Any) -> Cre
 
 
 def create(cluster: Cluster, *topics: CreatableTopic, **fields: Any) -> dict[str, Any]:
-    response = cluster.ask(CreateTopicsRequest(topics=list(topics), **fields))
+    response = cluster.send(CreateTopicsRequest(topics=list(topics), **fields))
     return {result.name: result for result in response.topics}
 
 
@@ -70,7 +70,7 @@ def test_a_new_topic_has_partitions_with_leaders_and_an_id(cluster: Cluster) -> 
         assert list(partition.directories) == directories
 
 
-def test_settings_stand_between_the_topic_and_its_partitions(cluster: Cluster) -> None:
+def test_records_of_settings_come_between_the_topic_and_its_partitions(cluster: Cluster) -> None:
     configs = [config("retention.ms", "1000"), config("cleanup.policy", "compact")]
     result = create(cluster, topic("t", configs=configs))["t"]
     kinds = [type(record) for record in cluster.log[-4:]]
@@ -110,7 +110,7 @@ def test_names_that_metrics_cannot_tell_apart_collide(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "code"),
+    ("requested", "code"),
     [
         (topic("a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (topic(""), ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -148,17 +148,17 @@ def test_names_that_metrics_cannot_tell_apart_collide(cluster: Cluster) -> None:
     ],
 )
 def test_errors_of_one_topic_do_not_affect_the_others(
-    cluster: Cluster, asked: CreatableTopic, code: ErrorCode
+    cluster: Cluster, requested: CreatableTopic, code: ErrorCode
 ) -> None:
-    results = create(cluster, asked, topic("good"))
-    assert codes(results) == {asked.name: code, "good": ErrorCode.NONE}
-    assert results[asked.name].error_message
-    assert asked.name not in cluster.image.topics
+    results = create(cluster, requested, topic("good"))
+    assert codes(results) == {requested.name: code, "good": ErrorCode.NONE}
+    assert results[requested.name].error_message
+    assert requested.name not in cluster.image.topics
 
 
 def test_duplicates_and_the_metadata_log_are_refused(cluster: Cluster) -> None:
-    asked = [topic("twice"), topic("__cluster_metadata"), topic("twice"), topic("once")]
-    response = cluster.ask(CreateTopicsRequest(topics=asked))
+    requested = [topic("twice"), topic("__cluster_metadata"), topic("twice"), topic("once")]
+    response = cluster.send(CreateTopicsRequest(topics=requested))
     assert [(r.name, r.error_code) for r in response.topics] == [
         ("once", ErrorCode.NONE),
         ("twice", ErrorCode.INVALID_REQUEST),
@@ -176,13 +176,14 @@ def test_only_validating_writes_nothing(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", [[topic("t", 1_000_000)], [topic("t", 10_000)], [topic("a", 6_000), topic("b", 6_000)]]
+    "requested",
+    [[topic("t", 1_000_000)], [topic("t", 10_000)], [topic("a", 6_000), topic("b", 6_000)]],
 )
 def test_excessive_requests_are_refused_as_a_whole(
-    cluster: Cluster, asked: list[CreatableTopic]
+    cluster: Cluster, requested: list[CreatableTopic]
 ) -> None:
     before = len(cluster.log)
-    results = create(cluster, *asked)
+    results = create(cluster, *requested)
     assert set(codes(results).values()) == {ErrorCode.POLICY_VIOLATION}
     assert all(result.num_partitions == -1 for result in results.values())
     assert len(cluster.log) == before
@@ -213,7 +214,7 @@ def test_brokers_with_several_directories_choose_for_themselves(cluster: Cluster
 
 
 def delete(cluster: Cluster, *states: DeleteTopicState) -> list[tuple[Any, Any, ErrorCode]]:
-    response = cluster.ask(DeleteTopicsRequest(topics=list(states)))
+    response = cluster.send(DeleteTopicsRequest(topics=list(states)))
     return [(each.name, each.topic_id, ErrorCode(each.error_code)) for each in response.responses]
 
 
@@ -233,13 +234,13 @@ def test_topics_are_deleted_by_name_and_by_id(cluster: Cluster) -> None:
 
 def test_deletion_reports_missing_topics(cluster: Cluster) -> None:
     unknown = Uuid(b"x" * 16)
-    asked = [
+    requested = [
         DeleteTopicState(name="missing"),
         DeleteTopicState(topic_id=unknown),
         DeleteTopicState(),
         DeleteTopicState(name="a", topic_id=unknown),
     ]
-    assert delete(cluster, *asked) == [
+    assert delete(cluster, *requested) == [
         (None, ZERO_UUID, ErrorCode.INVALID_REQUEST),
         ("a", unknown, ErrorCode.INVALID_REQUEST),
         (None, unknown, ErrorCode.UNKNOWN_TOPIC_ID),
@@ -249,7 +250,7 @@ def test_deletion_reports_missing_topics(cluster: Cluster) -> None:
 
 def test_topics_that_are_named_twice_are_not_deleted(cluster: Cluster) -> None:
     first, second, third = (cluster.create(name, [1]) for name in "abc")
-    asked = [
+    requested = [
         DeleteTopicState(name="a"),
         DeleteTopicState(name="a"),
         DeleteTopicState(topic_id=second),
@@ -257,7 +258,7 @@ def test_topics_that_are_named_twice_are_not_deleted(cluster: Cluster) -> None:
         DeleteTopicState(name="c"),
         DeleteTopicState(topic_id=third),
     ]
-    assert delete(cluster, *asked) == [
+    assert delete(cluster, *requested) == [
         (None, second, ErrorCode.INVALID_REQUEST),
         ("a", ZERO_UUID, ErrorCode.INVALID_REQUEST),
         ("c", third, ErrorCode.INVALID_REQUEST),
@@ -278,13 +279,13 @@ def test_internal_topics_are_not_deleted(cluster: Cluster) -> None:
 def test_deletion_can_be_disabled(version: int, code: ErrorCode) -> None:
     cluster = Cluster({"delete.topic.enable": "false"})
     with pytest.raises(KafkaError) as refused:
-        cluster.ask(DeleteTopicsRequest(topic_names=["a"]), version)
+        cluster.send(DeleteTopicsRequest(topic_names=["a"]), version)
     assert refused.value.code is code
 
 
 def grow(cluster: Cluster, name: str, count: int, **fields: Any) -> Any:
-    asked = CreatePartitionsTopic(name=name, count=count, **{"assignments": None, **fields})
-    (result,) = cluster.ask(CreatePartitionsRequest(topics=[asked])).results
+    requested = CreatePartitionsTopic(name=name, count=count, **{"assignments": None, **fields})
+    (result,) = cluster.send(CreatePartitionsRequest(topics=[requested])).results
     return result
 
 
@@ -326,8 +327,8 @@ def test_impossible_new_partitions_are_refused(
 def test_new_partitions_can_be_validated_only(cluster: Cluster) -> None:
     cluster.create("t", [1])
     twice = CreatePartitionsTopic(name="x", count=9, assignments=None)
-    asked = [CreatePartitionsTopic(name="t", count=9, assignments=None), twice, twice]
-    response = cluster.ask(CreatePartitionsRequest(topics=asked, validate_only=True))
+    requested = [CreatePartitionsTopic(name="t", count=9, assignments=None), twice, twice]
+    response = cluster.send(CreatePartitionsRequest(topics=requested, validate_only=True))
     assert {each.name: each.error_code for each in response.results} == {
         "x": ErrorCode.INVALID_REQUEST,
         "t": ErrorCode.NONE,

@@ -21,7 +21,7 @@ class RangeAssignor:
     name = "range"
     protocols = (RebalanceProtocol.EAGER,)
 
-    def user_data(self, member: MemberView) -> bytes | None:  # noqa: ARG002 - an assignor's form
+    def user_data(self, member: MemberView) -> bytes | None:  # noqa: ARG002 - part of the interface
         return None
 
     def assign(self, topics: TopicRacks, members: Subscriptions) -> Shares:

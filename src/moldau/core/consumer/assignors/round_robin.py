@@ -17,7 +17,7 @@ class RoundRobinAssignor:
     name = "roundrobin"
     protocols = (RebalanceProtocol.EAGER,)
 
-    def user_data(self, member: MemberView) -> bytes | None:  # noqa: ARG002 - an assignor's form
+    def user_data(self, member: MemberView) -> bytes | None:  # noqa: ARG002 - part of the interface
         return None
 
     def assign(self, topics: TopicRacks, members: Subscriptions) -> Shares:

@@ -109,7 +109,7 @@ class GeneralAssignment:
             share = self._current[member]
             can_get = len(share) < self._max_size(member)
             if not can_get and all(len(self._readers[each.topic]) < 2 for each in share):
-                self._out(member)
+                self._take_out(member)
                 fixed[member] = self._current.pop(member)
         return fixed
 
@@ -122,10 +122,10 @@ class GeneralAssignment:
                 continue
             if near and self._racks.mismatch(member, partition):
                 continue
-            self._out(member)
+            self._take_out(member)
             self._current[member].append(partition)
             self._reader_of[partition] = member
-            self._in(member)
+            self._put_back(member)
             return True
         return False
 
@@ -167,14 +167,14 @@ class GeneralAssignment:
     def _move(self, partition: TopicPartition, to: str) -> None:
         partition = self._moves.better_choice(partition, self._reader_of[partition], to)
         old = self._reader_of[partition]
-        self._out(old)
-        self._out(to)
+        self._take_out(old)
+        self._take_out(to)
         self._moves.note(partition, old, to)
         self._current[old].remove(partition)
         self._current[to].append(partition)
         self._reader_of[partition] = to
-        self._in(to)
-        self._in(old)
+        self._put_back(to)
+        self._put_back(old)
 
     def _is_balanced(self) -> bool:
         if self._by_size[0][0] >= self._by_size[-1][0] - 1:
@@ -182,11 +182,11 @@ class GeneralAssignment:
         for size, member in self._by_size:
             if size == self._max_size(member):
                 continue
-            mine = set(self._current[member])
+            owned = set(self._current[member])
             for topic in self._topics_of[member]:
                 for number in range(len(self._topics[topic])):
                     partition = TopicPartition(topic, number)
-                    if partition in mine:
+                    if partition in owned:
                         continue
                     if size + 1 < len(self._current.get(self._reader_of[partition], ())):
                         return False
@@ -194,13 +194,13 @@ class GeneralAssignment:
 
     # Members sorted by the size of their share. A member is taken out while its share changes.
 
-    def _out(self, member: str) -> None:
+    def _take_out(self, member: str) -> None:
         entry = len(self._current[member]), member
         index = bisect_left(self._by_size, entry)
         if index < len(self._by_size) and self._by_size[index] == entry:
             del self._by_size[index]
 
-    def _in(self, member: str) -> None:
+    def _put_back(self, member: str) -> None:
         insort(self._by_size, (len(self._current[member]), member))
 
 

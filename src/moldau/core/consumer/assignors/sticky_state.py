@@ -37,22 +37,22 @@ def find_past(
         past = pasts[member]
         generation = NO_GENERATION if past.generation is None else past.generation
         max_generation = max(max_generation, generation)
-        mine = owned[member] = []
+        kept = owned[member] = []
         for partition in past.partitions:
             if partition.topic not in topics:
                 continue
             other = owner_of.get(partition)
             if other is None:
-                mine.append(partition)
+                kept.append(partition)
                 owner_of[partition] = member
                 continue
-            others = members[other].generation
-            if generation < others:
+            other_generation = members[other].generation
+            if generation < other_generation:
                 continue
-            if generation == others:
+            if generation == other_generation:
                 claimed_twice.add(partition)
             else:
-                mine.append(partition)
+                kept.append(partition)
             if partition in owned[other]:
                 owned[other].remove(partition)
             owner_of[partition] = member

@@ -1,3 +1,3 @@
-"""Which brokers and controllers exist and are alive: registrations, sessions, directories.
+"""The brokers and controllers of the cluster: registrations, sessions, directories.
 Registrations are in the metadata log, sessions only in the active controller's memory.
 """

@@ -23,7 +23,7 @@ from moldau.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsResponseTopicData,
 )
 from moldau.protocol.wire.schema import Message
-from moldau.types import Uuid
+from moldau.types import BrokerId, Uuid
 
 
 def decide_assign_directories(
@@ -32,7 +32,7 @@ def decide_assign_directories(
     if not context.has_directories:
         detail = "Directory assignment is not supported yet."
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, detail)
-    broker = context.check_broker_epoch(request.broker_id, request.broker_epoch)
+    broker = context.check_broker_epoch(BrokerId(request.broker_id), request.broker_epoch)
     assignment = _Assignment(context, broker)
     directories = [assignment.of_directory(directory) for directory in request.directories]
     response = AssignReplicasToDirsResponse(directories=directories)

@@ -7,7 +7,7 @@
 | unfenced | fence (and shut down) | fenced (shut down now) |
 | unfenced | shut down, and leads nothing | shut down now |
 | unfenced | shut down, and leads | in controlled shutdown |
-| in controlled shutdown | any, leads nothing, and all active brokers know | shut down now |
+| in controlled shutdown | any, leads nothing, and all active brokers know that | shut down now |
 """
 
 from collections.abc import Callable
@@ -30,6 +30,7 @@ from moldau.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatResponse,
 )
 from moldau.protocol.wire.schema import Message
+from moldau.types import BrokerId
 
 
 class BrokerState(Enum):
@@ -50,36 +51,20 @@ _RECORDS: dict[BrokerState, Callable[[DecisionContext, BrokerImage], list[Messag
 def decide_heartbeat(
     context: DecisionContext, request: BrokerHeartbeatRequest, _version: int
 ) -> Decision[Message, BrokerHeartbeatResponse]:
-    broker = context.check_broker_epoch(request.broker_id, request.broker_epoch)
+    broker = context.check_broker_epoch(BrokerId(request.broker_id), request.broker_epoch)
     now, after = _state(context, broker), _next_state(context, broker, request)
     records = _RECORDS[after](context, broker) if after is not now else []
     if context.has_directories:
         records += offline_directory_records(context, broker, request.offline_log_dirs)
     if context.level >= CORDONED_DIRECTORIES_FROM:
         records += _cordoned_directory_records(broker, request)
-    offset = context.sessions.registration_offset(request.broker_id)
+    offset = context.sessions.registration_offset(BrokerId(request.broker_id))
     response = BrokerHeartbeatResponse(
         is_caught_up=request.current_metadata_offset >= offset,
         is_fenced=after in {BrokerState.FENCED, BrokerState.SHUTDOWN_NOW},
         should_shut_down=after is BrokerState.SHUTDOWN_NOW,
     )
     return Decision(response, records, is_atomic=False)
-
-
-def decide_fence_stale_broker(
-    context: DecisionContext,
-) -> Decision[Message, tuple[int, int] | None]:
-    """Fences one broker at a time, so that the next decision sees this one's result. The answer is
-    the session that expired, even if the broker has a newer one.
-    """
-    expired = context.sessions.first_expired(context.now_ms)
-    if expired is None:
-        return Decision(None)
-    broker_id, broker_epoch = expired
-    broker = context.image.brokers.get(broker_id)
-    if broker is None or broker.epoch != broker_epoch or broker.is_fenced:
-        return Decision(expired)
-    return Decision(expired, fence_records(context, broker), is_atomic=False)
 
 
 def _state(context: DecisionContext, broker: BrokerImage) -> BrokerState:
@@ -115,9 +100,9 @@ def _all_know_of_shutdown(context: DecisionContext, leaving: BrokerImage) -> boo
     offset = context.sessions.shutdown_offset(leaving.broker_id)
     assert offset is not None
     return all(
-        context.sessions.metadata_offset(broker_id) >= offset
-        for broker_id, broker in context.image.brokers.items()
-        if not broker.is_fenced and context.sessions.shutdown_offset(broker_id) is None
+        context.sessions.metadata_offset(broker.broker_id) >= offset
+        for broker in context.image.brokers.values()
+        if not broker.is_fenced and context.sessions.shutdown_offset(broker.broker_id) is None
     )
 
 

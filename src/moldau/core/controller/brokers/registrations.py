@@ -36,7 +36,7 @@ from moldau.protocol.messages.unregister_broker import (
     UnregisterBrokerResponse,
 )
 from moldau.protocol.wire.schema import Message
-from moldau.types import Uuid, uuid_text
+from moldau.types import BrokerId, Uuid, uuid_text
 
 _CLEAN_STOP_KNOWN_FROM = 3
 """The first version of the request that carries the epoch of the broker's last clean stop."""
@@ -48,7 +48,7 @@ def decide_register_broker(
 ) -> Decision[Message, BrokerRegistrationResponse]:
     _check_identity(context, request)
     if context.has_directories:
-        _check_directories(context, request.broker_id, request.log_dirs)
+        _check_directories(context, BrokerId(request.broker_id), request.log_dirs)
     _check_listeners(request.listeners)
     _check_features(context, request)
     record = _register_broker_record(request)
@@ -63,7 +63,7 @@ def decide_register_broker(
         record.broker_epoch = before.epoch
     else:
         was_clean = _stopped_cleanly(before, request, version)
-        records += restart_records(context, request.broker_id, was_clean=was_clean)
+        records += restart_records(context, BrokerId(request.broker_id), was_clean=was_clean)
         record.broker_epoch = context.next_offset
     # Last, so the batch need not be atomic: if it is lost, the broker registers again.
     records.append(record)
@@ -140,7 +140,9 @@ def _check_identity(context: DecisionContext, request: BrokerRegistrationRequest
         )
 
 
-def _check_directories(context: DecisionContext, broker_id: int, directories: list[Uuid]) -> None:
+def _check_directories(
+    context: DecisionContext, broker_id: BrokerId, directories: list[Uuid]
+) -> None:
     if not directories:
         raise _invalid("No directories specified in request")
     if any(is_reserved(directory) for directory in directories):

@@ -18,6 +18,7 @@ from moldau.protocol.messages.alter_partition import (
     BrokerState,
 )
 from moldau.protocol.wire.schema import Message
+from moldau.types import BrokerId
 
 _EPOCHS_FROM = 3
 """The first version that names every in-sync replica with its broker epoch."""
@@ -26,8 +27,8 @@ _EPOCHS_FROM = 3
 def decide_alter_partition(
     context: DecisionContext, request: AlterPartitionRequest, version: int
 ) -> Decision[Message, AlterPartitionResponse]:
-    context.check_broker_epoch(request.broker_id, request.broker_epoch)
-    proposals = _Proposals(context, request.broker_id, version)
+    context.check_broker_epoch(BrokerId(request.broker_id), request.broker_epoch)
+    proposals = _Proposals(context, BrokerId(request.broker_id), version)
     topics = []
     for requested in request.topics:
         topic = context.image.topics_by_id.get(requested.topic_id)
@@ -40,7 +41,7 @@ def decide_alter_partition(
 
 
 class _Proposals:
-    def __init__(self, context: DecisionContext, broker_id: int, version: int) -> None:
+    def __init__(self, context: DecisionContext, broker_id: BrokerId, version: int) -> None:
         self.records: list[Message] = []
         self._context = context
         self._broker_id = broker_id
@@ -67,7 +68,7 @@ class _Proposals:
             return AlterPartitionResponsePartitionData(partition_index=at.index, error_code=code)
         unclean = is_unclean_election_allowed(self._context, at.topic.name)
         target = Target(
-            isr=tuple(member.broker_id for member in members),
+            isr=tuple(BrokerId(member.broker_id) for member in members),
             election=Election.UNCLEAN if unclean else Election.ONLINE,
             recovery_state=proposal.leader_recovery_state,
         )
@@ -129,7 +130,8 @@ class _Proposals:
         return ErrorCode.NONE if eligible else ErrorCode.INELIGIBLE_REPLICA
 
     def _is_eligible(self, member: BrokerState) -> bool:
-        broker = self._context.image.brokers.get(member.broker_id)
-        if broker is None or not self._context.is_active(member.broker_id):
+        broker_id = BrokerId(member.broker_id)
+        broker = self._context.image.brokers.get(broker_id)
+        if broker is None or not self._context.is_active(broker_id):
             return False
         return member.broker_epoch in {-1, broker.epoch}

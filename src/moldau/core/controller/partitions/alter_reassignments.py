@@ -29,6 +29,7 @@ from moldau.protocol.messages.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 from moldau.protocol.wire.schema import Message
+from moldau.types import BrokerId
 
 
 def decide_alter_reassignments(
@@ -116,7 +117,9 @@ def _reassigned(
     if not may_resize and len(request.replicas) != factor:
         detail = f"The replication factor is changed from {factor} to {len(request.replicas)}"
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, detail)
-    target = Target(reassignment=Reassignment.towards(partition, request.replicas))
+    target = Target(
+        reassignment=Reassignment.towards(partition, [*map(BrokerId, request.replicas)])
+    )
     return changed(context, at, target)
 
 

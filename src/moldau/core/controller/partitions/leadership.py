@@ -25,7 +25,7 @@ from moldau.protocol.log_records import (
     UnregisterBrokerRecord,
 )
 from moldau.protocol.wire.schema import Message
-from moldau.types import NO_LEADER, Uuid
+from moldau.types import NO_LEADER, BrokerId, Uuid
 
 ELECTIONS_AT_ONCE_MAX = 1_000
 _EPOCH_ON_SHRINK_UNTIL = LEVELS["3.6-IV0"]
@@ -48,9 +48,9 @@ def all_partitions(context: DecisionContext) -> Iterator[PartitionAt]:
 class Movement:
     """Brokers whose state is about to change; the image still has the old state."""
 
-    leaving: int | None = None
-    coming: int | None = None
-    lost: int | None = None
+    leaving: BrokerId | None = None
+    coming: BrokerId | None = None
+    lost: BrokerId | None = None
     """It stopped uncleanly, so records that it had acknowledged may be gone."""
 
 
@@ -59,7 +59,7 @@ def movement_records(
 ) -> Iterator[PartitionChangeRecord]:
     gone = {movement.leaving, movement.lost}
 
-    def is_alive(broker_id: int) -> bool:
+    def is_alive(broker_id: BrokerId) -> bool:
         if broker_id in gone:
             return False
         return broker_id == movement.coming or context.is_active(broker_id)
@@ -80,7 +80,7 @@ def changed(
     context: DecisionContext,
     at: PartitionAt,
     target: Target,
-    is_alive: Callable[[int], bool] | None = None,
+    is_alive: Callable[[BrokerId], bool] | None = None,
 ) -> PartitionChangeRecord | None:
     """The record of the change, None if nothing changes."""
     alive = context.is_active if is_alive is None else is_alive
@@ -94,15 +94,15 @@ def changed(
     return change_record(at.topic.topic_id, at.index, at.now, rules, target)
 
 
-def in_sync_on(context: DecisionContext, broker_id: int) -> Iterator[PartitionAt]:
+def in_sync_on(context: DecisionContext, broker_id: BrokerId) -> Iterator[PartitionAt]:
     return (at for at in all_partitions(context) if broker_id in at.now.isr)
 
 
-def eligible_on(context: DecisionContext, broker_id: int) -> Iterator[PartitionAt]:
+def eligible_on(context: DecisionContext, broker_id: BrokerId) -> Iterator[PartitionAt]:
     return (at for at in all_partitions(context) if broker_id in at.now.eligible_leader_replicas)
 
 
-def leads_any(context: DecisionContext, broker_id: int) -> bool:
+def leads_any(context: DecisionContext, broker_id: BrokerId) -> bool:
     return any(at.now.leader == broker_id for at in all_partitions(context))
 
 
@@ -154,7 +154,9 @@ def unregister_records(context: DecisionContext, broker: BrokerImage) -> list[Me
     ]
 
 
-def restart_records(context: DecisionContext, broker_id: int, *, was_clean: bool) -> list[Message]:
+def restart_records(
+    context: DecisionContext, broker_id: BrokerId, *, was_clean: bool
+) -> list[Message]:
     """For a new incarnation of a broker. After an unclean stop, the last writes of the former one
     may be lost.
     """
@@ -221,7 +223,7 @@ def _online_election(context: DecisionContext, topic: TopicImage) -> Election:
     return Election.UNCLEAN if unclean else Election.ONLINE
 
 
-def _directory_of(partition: PartitionImage, broker_id: int) -> Uuid | None:
+def _directory_of(partition: PartitionImage, broker_id: BrokerId) -> Uuid | None:
     if broker_id not in partition.replicas:
         return None
     return partition.directories[partition.replicas.index(broker_id)]

@@ -16,7 +16,7 @@ from moldau.core.metadata.topic_changes import NO_LEADER_CHANGE
 from moldau.frozen import frozen
 from moldau.protocol.enums import LeaderRecoveryState
 from moldau.protocol.log_records import PartitionChangeRecord
-from moldau.types import NO_LEADER, Uuid
+from moldau.types import NO_LEADER, BrokerId, Uuid
 
 
 class Election(Enum):
@@ -30,12 +30,12 @@ class Election(Enum):
 
 @frozen(kw_only=True)
 class Rules:
-    may_lead: Callable[[int], bool]
+    may_lead: Callable[[BrokerId], bool]
     """Whether a replica's broker is alive and its directory online."""
     min_isr: int
     has_eligible_replicas: bool
     """Whether the feature eligible.leader.replicas.version is on."""
-    default_directory: Callable[[int], Uuid] | None = None
+    default_directory: Callable[[BrokerId], Uuid] | None = None
     """The directory of a broker's new replica; None below the level that has directory ids."""
     bumps_epoch_on_shrink: bool = False
     """Before 3.6 brokers needed a new leader epoch when the in-sync set shrank."""
@@ -45,12 +45,12 @@ class Rules:
 class Target:
     """The requested change; a field that is None stays as it is."""
 
-    isr: tuple[int, ...] | None = None
+    isr: tuple[BrokerId, ...] | None = None
     election: Election = Election.ONLINE
-    lost_replicas: frozenset[int] = frozenset()
+    lost_replicas: frozenset[BrokerId] = frozenset()
     """Their brokers stopped uncleanly and may have lost acknowledged records."""
     recovery_state: int | None = None
-    directory: tuple[int, Uuid] | None = None
+    directory: tuple[BrokerId, Uuid] | None = None
     """A broker and the directory of its replica."""
     reassignment: Reassignment | None = None
 
@@ -141,7 +141,7 @@ class _Change:
         elif record.leader >= 0 and self._now.last_known_elr:
             record.last_known_elr = []
 
-    def _eligible_without(self, lost: frozenset[int]) -> tuple[int, ...]:
+    def _eligible_without(self, lost: frozenset[BrokerId]) -> tuple[BrokerId, ...]:
         if not self._rules.has_eligible_replicas:
             return ()
         if len(self._isr) >= self._rules.min_isr:
@@ -149,7 +149,7 @@ class _Change:
         were_in = dict.fromkeys(self._now.eligible_leader_replicas + self._now.isr)
         return tuple(r for r in were_in if r not in self._isr and r not in lost)
 
-    def _leader(self) -> int:
+    def _leader(self) -> BrokerId:
         for candidate in self._candidates():
             in_sync = candidate in self._isr or (not self._isr and candidate in self._eligible)
             if in_sync and self._rules.may_lead(candidate):
@@ -158,13 +158,13 @@ class _Change:
         self._is_unclean = unclean != NO_LEADER
         return unclean
 
-    def _candidates(self) -> Iterator[int]:
+    def _candidates(self) -> Iterator[BrokerId]:
         if self._election is Election.PREFERRED:
             yield self._assignment.replicas[0]
         yield self._now.leader
         yield from self._assignment.replicas
 
-    def _unclean_candidates(self) -> Iterator[int]:
+    def _unclean_candidates(self) -> Iterator[BrokerId]:
         has_none_left = not self._isr and not self._eligible
         last_known = self._now.last_known_elr
         if self._rules.has_eligible_replicas and has_none_left and len(last_known) == 1:

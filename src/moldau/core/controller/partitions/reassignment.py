@@ -7,16 +7,17 @@ from typing import Self
 
 from moldau.core.metadata.image import PartitionImage
 from moldau.frozen import frozen
+from moldau.types import BrokerId
 
 
 @frozen(kw_only=True)
 class Reassignment:
     """A partition's current and target replicas. At rest nothing is added or removed."""
 
-    replicas: tuple[int, ...]
+    replicas: tuple[BrokerId, ...]
     """All of them: those that stay, those that are added and those that are removed."""
-    removing: tuple[int, ...] = ()
-    adding: tuple[int, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
+    adding: tuple[BrokerId, ...] = ()
 
     @classmethod
     def of(cls, partition: PartitionImage) -> Self:
@@ -27,7 +28,7 @@ class Reassignment:
         )
 
     @classmethod
-    def towards(cls, partition: PartitionImage, target: Sequence[int]) -> Self:
+    def towards(cls, partition: PartitionImage, target: Sequence[BrokerId]) -> Self:
         """As in Kafka, an ongoing reassignment keeps its added and its removed replicas, each
         unless the new one adds or removes replicas itself.
         """
@@ -48,7 +49,7 @@ class Reassignment:
         """The replication factor after the reassignment."""
         return len({*self.replicas, *self.adding} - {*self.removing})
 
-    def completed(self, isr: tuple[int, ...]) -> "tuple[Reassignment, tuple[int, ...]] | None":
+    def completed(self, isr: tuple[BrokerId, ...]) -> "tuple[Reassignment, tuple[int, ...]] | None":
         """The replicas and the in-sync replicas after completion; None while it must wait."""
         if not self.is_under_way:
             return None
@@ -63,6 +64,6 @@ class Reassignment:
             return None
         return Reassignment(replicas=staying), in_sync
 
-    def original(self) -> tuple[int, ...]:
+    def original(self) -> tuple[BrokerId, ...]:
         """The replicas before it began."""
         return tuple(each for each in self.replicas if each not in self.adding)

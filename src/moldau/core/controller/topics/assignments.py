@@ -7,7 +7,7 @@ from moldau.core.controller.topics.placement import place
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import PartitionRecord
-from moldau.types import Uuid
+from moldau.types import BrokerId, Uuid
 
 
 def placed(context: DecisionContext, count: int, replication_factor: int) -> list[list[int]]:
@@ -46,7 +46,7 @@ def check_manual(
 
 
 def check_manual_is_alive(context: DecisionContext, index: int, replicas: Sequence[int]) -> None:
-    if not any(map(context.is_active, replicas)):
+    if not any(context.is_active(BrokerId(each)) for each in replicas):
         raise _invalid(
             f"All brokers specified in the manual partition assignment for partition {index} are "
             "fenced or in controlled shutdown."
@@ -54,7 +54,7 @@ def check_manual_is_alive(context: DecisionContext, index: int, replicas: Sequen
 
 
 def check_placed_is_alive(context: DecisionContext, replicas: Sequence[int]) -> None:
-    if not any(map(context.is_active, replicas)):
+    if not any(context.is_active(BrokerId(each)) for each in replicas):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {len(replicas)} time(s): All brokers are currently "
@@ -66,7 +66,7 @@ def new_partition_record(
     context: DecisionContext, topic_id: Uuid, index: int, replicas: Sequence[int]
 ) -> PartitionRecord:
     """The replicas on active brokers are in sync, and the first of them leads."""
-    in_sync = [broker_id for broker_id in replicas if context.is_active(broker_id)]
+    in_sync = [each for each in replicas if context.is_active(BrokerId(each))]
     record = PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
@@ -77,7 +77,7 @@ def new_partition_record(
         partition_epoch=0,
     )
     if context.has_directories:
-        record.directories = [context.default_directory(broker_id) for broker_id in replicas]
+        record.directories = [context.default_directory(BrokerId(each)) for each in replicas]
     return record
 
 

@@ -1,4 +1,4 @@
-"""The two topic settings that affect leadership: the topic's own value, or the node's."""
+"""The two topic settings that affect leadership. A topic without its own value has the node's."""
 
 from moldau.core.controller.decision_context import DecisionContext
 from moldau.core.metadata.image import TopicImage

@@ -1,4 +1,6 @@
-"""Requests of classic groups' members to their coordinator. Each request takes one turn."""
+"""The classic group protocol: members' requests (JoinGroup, SyncGroup, Heartbeat, LeaveGroup),
+timers that fire, and what follows an append. Each of these events takes one turn.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -26,7 +28,7 @@ from moldau.core.groups.rebalancing import (
     join_time_is_up,
     membership_changed,
     prepare_rebalance,
-    session_ended,
+    session_time_is_up,
     session_timer,
     sync_time_is_up,
     sync_timer,
@@ -40,7 +42,7 @@ from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.protocol.messages.leave_group import LeaveGroupResponse, MemberIdentity, MemberResponse
-from moldau.protocol.messages.sync_group import SyncGroupRequest
+from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 @frozen
@@ -62,7 +64,7 @@ class AssignmentStored:
 Sequel = GroupCreated | AssignmentStored | StaticMemberStored
 
 
-class ClassicGroups:
+class ClassicProtocol:
     def __init__(self, registry: GroupRegistry, settings: Callable[[], GroupSettings]) -> None:
         self._registry = registry
         self._settings = settings
@@ -106,10 +108,14 @@ class ClassicGroups:
         group = self._registry.classic(group_id)
         if group is not None and member_id in group.pending_members:
             turn.stop_timer(session_timer(group, member_id))
-            session_ended(group, member_id, settings, turn)
+            session_time_is_up(group, member_id, settings, turn)
 
     def sync(
-        self, request: SyncGroupRequest, ticket: Ticket, caller: Caller, turn: GroupTurn
+        self,
+        request: SyncGroupRequest,
+        ticket: Ticket[SyncGroupResponse],
+        caller: Caller,
+        turn: GroupTurn,
     ) -> None:
         group = self._registry.classic(request.group_id)
         refusal = _sync_error(group, request, caller)
@@ -151,7 +157,11 @@ class ClassicGroups:
         return HeartbeatResponse(error_code=code)
 
     def leave(
-        self, group_id: str, leaving: list[MemberIdentity], ticket: Ticket, turn: GroupTurn
+        self,
+        group_id: str,
+        leaving: list[MemberIdentity],
+        ticket: Ticket[LeaveGroupResponse],
+        turn: GroupTurn,
     ) -> None:
         """Every client that may use the group may remove members, as administrators do."""
         group = self._registry.classic(group_id)
@@ -203,7 +213,7 @@ class ClassicGroups:
         if group is None:
             return
         if kind == SESSION:
-            session_ended(group, rest[0], self._settings(), turn)
+            session_time_is_up(group, rest[0], self._settings(), turn)
         elif kind == JOIN:
             join_time_is_up(group, self._settings(), turn)
         else:

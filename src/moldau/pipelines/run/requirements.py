@@ -1,4 +1,4 @@
-"""Checks for the packages that pipelines need, before they are imported."""
+"""Checks for the packages that pipelines need, before anything imports them."""
 
 from importlib.util import find_spec
 
