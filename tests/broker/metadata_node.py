@@ -7,7 +7,8 @@ from pathlib import Path
 
 from moldau.broker.cluster.metadata_feed import MetadataFeed
 from moldau.broker.node.formatting import FormatOptions, format_node
-from moldau.broker.quorum.quorum_node import QuorumListener, QuorumNode
+from moldau.broker.quorum.listener import QuorumListener
+from moldau.broker.quorum.quorum_node import QuorumNode
 from moldau.broker.quorum.snapshot_maker import SnapshotMaker
 from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import NODE_ID, standalone_properties

@@ -20,8 +20,9 @@ from storage.samples import CLUSTER_ID, expected_topics, unpack
 from support.proofs import proves
 
 from moldau.broker.node.formatting import FormatOptions, format_node, random_uuid
+from moldau.broker.quorum.listener import QuorumListener
 from moldau.broker.quorum.metadata_log import MetadataLogError
-from moldau.broker.quorum.quorum_node import QuorumListener, QuorumNode
+from moldau.broker.quorum.quorum_node import QuorumNode
 from moldau.core.metadata.loader import CommittedBatch
 from moldau.core.quorum.machine import VotersError
 from moldau.net.clock import Clock

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
-from core.quorum.cluster_model import BrokenPromiseError, Cluster, Node
+from core.quorum.cluster_model import Cluster
+from core.quorum.observer import BrokenPromiseError, Node
 
 SCHEDULES = 1_000
 PARTS = 10
@@ -94,18 +95,19 @@ def heal(cluster: Cluster) -> None:
 
 def check_alive(cluster: Cluster) -> None:
     """Without faults there is a leader soon, which commits, and everyone follows."""
-    before = len(cluster.committed)
+    before = len(cluster.observer.committed)
 
     def commits() -> bool:
         # The first leader may be an old one, whose record is never committed.
         append(cluster)
-        return len(cluster.committed) > before
+        return len(cluster.observer.committed) > before
 
     wait_until(cluster, commits, "nothing is committed any more")
     wait_until(
         cluster,
         lambda: all(
-            node.machine is not None and node.machine.high_watermark == len(cluster.committed)
+            node.machine is not None
+            and node.machine.high_watermark == len(cluster.observer.committed)
             for node in cluster.nodes.values()
         ),
         "a node does not follow",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import TypeAlias
 
-from moldau.broker.quorum.quorum_node import QuorumListener
+from moldau.broker.quorum.listener import QuorumListener
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage
 from moldau.core.metadata.loader import CommittedBatch, MetadataLoader

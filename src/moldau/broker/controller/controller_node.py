@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.cluster.metadata_feed import MetadataFeed
+from moldau.broker.quorum.listener import QuorumListener
 from moldau.broker.quorum.quorum_description import described_quorum
-from moldau.broker.quorum.quorum_node import QuorumListener, QuorumNode
+from moldau.broker.quorum.quorum_node import QuorumNode
 from moldau.broker.server.context import ConfigHolder
 from moldau.config.values import SECOND_MS
 from moldau.core.controller.activation import first_records

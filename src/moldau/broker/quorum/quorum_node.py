@@ -14,6 +14,13 @@ from random import Random
 from typing import NamedTuple
 
 from moldau.broker.node.bootstrap import read_bootstrap_records
+from moldau.broker.quorum.configuration import (
+    check_alone,
+    configured_endpoints,
+    configured_voters,
+    quorum_options,
+)
+from moldau.broker.quorum.listener import QuorumListener
 from moldau.broker.quorum.metadata_log import MetadataLog, MetadataLogError, quorum_changes
 from moldau.broker.quorum.snapshots import SnapshotId
 from moldau.broker.replicas.disk_threads import DiskThreads
@@ -43,16 +50,13 @@ from moldau.core.quorum.events import (
     UpgradeRequested,
     WriteRefused,
 )
-from moldau.core.quorum.history import Changes, QuorumHistory
-from moldau.core.quorum.machine import QuorumMachine, QuorumStatus, VotersError
+from moldau.core.quorum.machine import QuorumMachine, QuorumStatus
 from moldau.core.quorum.positions import LogPosition
-from moldau.core.quorum.state import QuorumOptions
 from moldau.core.quorum.voters import (
     RECONFIGURABLE_FROM,
     Voter,
     VoterEndpoint,
     VoterKey,
-    VoterSet,
 )
 from moldau.net.clock import Clock, Timer
 from moldau.protocol.error_codes import ErrorCode
@@ -69,24 +73,6 @@ _log = logging.getLogger(__name__)
 _UPKEEP_MS = 60_000
 # The bound on pending batches: a caller that appends faster than the disk writes gets an error.
 _PENDING_BATCHES_MAX = 10_000
-
-
-class QuorumListener:
-    """Receives what is committed. Every call is made in the node's event loop, in the order of the
-    log; an exception stops the node, since no listener may miss a record.
-    """
-
-    def on_snapshot(self, image: MetadataImage) -> None:
-        """Everything up to and including `image.offset`; batches follow from there."""
-
-    def on_committed(self, batch: CommittedBatch) -> None:
-        """The next batch. A control batch has no records, only offsets."""
-
-    def on_commits_end(self) -> None:
-        """No further batch is committed at the moment."""
-
-    def on_leader_change(self, epoch: int, leader_id: BrokerId) -> None:
-        """Called after everything before the epoch was delivered; -1 if there is no leader."""
 
 
 class _Constant(NamedTuple):
@@ -202,23 +188,23 @@ class QuorumNode:
             BrokerId(self._config.node_id), self._directory.meta.directory_id or ZERO_UUID
         )
         local_endpoints = (
-            _configured_endpoints(self._config) if endpoints is None else tuple(endpoints)
+            configured_endpoints(self._config) if endpoints is None else tuple(endpoints)
         )
         self._directory.on_failure(self._directory_failed)
         try:
             log = MetadataLog.open(
                 self._directory, self._config, self.flush_rounds.flusher, self._clock.wall_ms()
             )
-            static_voters, changes = _configured_voters(self._config), log.quorum_changes()
+            static_voters, changes = configured_voters(self._config), log.quorum_changes()
             machine = QuorumMachine(
                 Voter(key=key, endpoints=local_endpoints),
                 static_voters,
-                _options(self._config),
+                quorum_options(self._config),
                 log,
                 Random(),  # noqa: S311 - spreads elections
             )
             self._started = _Started(log, machine)
-            _check_alone(key, static_voters, changes)
+            check_alone(key, static_voters, changes)
             self._load_snapshot(log.start.image)
             first_offset = log.log.log_end_offset
             self._step_or_refuse(Started(election=log.read_election(), changes=changes))
@@ -508,46 +494,3 @@ class QuorumNode:
     def snapshot_made(self, snapshot_id: SnapshotId) -> None:
         position = LogPosition(LeaderEpoch(snapshot_id.epoch), Offset(snapshot_id.offset))
         self._step(SnapshotMade(position))
-
-
-def _check_alone(key: VoterKey, static_voters: VoterSet, changes: Changes) -> None:
-    """The machine can do with several voters; what is missing is the network between them."""
-    history = QuorumHistory(static_voters)
-    history.add(changes)
-    if any(node_id != key.node_id for node_id in history.voters.by_id):
-        raise VotersError(
-            f"the quorum's voters are {history.voters}, and this is node {key}: "
-            "only a quorum of this one node is supported so far"
-        )
-
-
-def _options(config: BrokerConfig) -> QuorumOptions:
-    return QuorumOptions(
-        listener=config.controller_names[0],
-        election_timeout_ms=config.controller_quorum_election_timeout_ms,
-        election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
-        fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
-        request_timeout_ms=config.controller_quorum_request_timeout_ms,
-        retry_backoff_ms=config.controller_quorum_retry_backoff_ms,
-        fetch_max_bytes=config.controller_quorum_fetch_max_bytes,
-        fetch_snapshot_max_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
-    )
-
-
-def _configured_endpoints(config: BrokerConfig) -> tuple[VoterEndpoint, ...]:
-    return tuple(
-        VoterEndpoint(listener.name, listener.host or "localhost", listener.port)
-        for listener in config.advertised_controller_listeners
-    )
-
-
-def _configured_voters(config: BrokerConfig) -> VoterSet:
-    """Before kraft.version 1 the settings define the voters, and directory ids do not matter."""
-    name = config.controller_names[0]
-    return VoterSet.of(
-        Voter(
-            key=VoterKey(BrokerId(voter.node_id)),
-            endpoints=(VoterEndpoint(name, voter.host, voter.port),),
-        )
-        for voter in config.voters
-    )

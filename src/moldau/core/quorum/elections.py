@@ -4,6 +4,7 @@ leaders.
 
 from moldau.core.quorum.events import Respond, Token
 from moldau.core.quorum.leading import begin_epoch
+from moldau.core.quorum.peers import FOREVER_MS
 from moldau.core.quorum.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from moldau.core.quorum.rpc import (
     BeginQuorumEpochRequest,
@@ -15,7 +16,7 @@ from moldau.core.quorum.rpc import (
     VoteRequest,
     VoteResponse,
 )
-from moldau.core.quorum.state import FOREVER_MS, QuorumState
+from moldau.core.quorum.state import QuorumState
 from moldau.core.quorum.voters import VoterKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.types import NO_LEADER, LeaderEpoch
@@ -182,7 +183,7 @@ class Elections:
     def _follow_sender(
         self, request: BeginQuorumEpochRequest | EndQuorumEpochRequest
     ) -> ErrorCode | None:
-        endpoints = request.endpoints or self._state.endpoints_of(request.leader_id)
+        endpoints = request.endpoints or self._state.peers.endpoints_of(request.leader_id)
         if not self.follow(Leadership(request.epoch, request.leader_id, endpoints)):
             return ErrorCode.INVALID_REQUEST
         return None
@@ -240,7 +241,7 @@ class Elections:
             )
             return False
         is_later = leadership.epoch > state.epoch
-        if leader_id != NO_LEADER and state.address_of(leader_id, endpoints) is not None:
+        if leader_id != NO_LEADER and state.peers.address_of(leader_id, endpoints) is not None:
             if is_later or self._improves(endpoints):
                 state.become_follower(leadership.epoch, leader_id, endpoints)
         elif is_later:
@@ -275,7 +276,7 @@ class Elections:
     def _with_endpoints(self, leadership: Leadership) -> Leadership:
         if leadership.endpoints or leadership.leader_id == NO_LEADER:
             return leadership
-        endpoints = self._state.endpoints_of(leadership.leader_id)
+        endpoints = self._state.peers.endpoints_of(leadership.leader_id)
         return Leadership(leadership.epoch, leadership.leader_id, endpoints)
 
     def leader_has_ended(self) -> None:

@@ -12,6 +12,7 @@ from moldau.core.quorum.events import (
     InstallSnapshot,
     TruncateLog,
 )
+from moldau.core.quorum.peers import FOREVER_MS
 from moldau.core.quorum.positions import truncation_offset
 from moldau.core.quorum.roles import Follower, SnapshotTransfer, Unattached
 from moldau.core.quorum.rpc import (
@@ -26,7 +27,7 @@ from moldau.core.quorum.rpc import (
     Request,
     UpdateVoterRequest,
 )
-from moldau.core.quorum.state import FOREVER_MS, QuorumState
+from moldau.core.quorum.state import QuorumState
 from moldau.protocol.error_codes import ErrorCode
 from moldau.types import Offset
 
@@ -175,7 +176,7 @@ class Following:
         return state.connections.bootstrap_due_ms(state.now_ms)
 
     def _send_to_leader(self, role: Follower, request: Request) -> bool:
-        destination = self._state.address_of(role.leader_id, role.endpoints)
+        destination = self._state.peers.address_of(role.leader_id, role.endpoints)
         if destination is None or not self._state.connections.is_ready(
             role.leader_id, self._state.now_ms
         ):

@@ -13,6 +13,7 @@ from moldau.core.quorum.events import (
     StartEpoch,
     Token,
 )
+from moldau.core.quorum.peers import FOREVER_MS
 from moldau.core.quorum.positions import (
     FIRST_POSITION,
     Diverging,
@@ -30,7 +31,7 @@ from moldau.core.quorum.rpc import (
     FetchSnapshotResponse,
     QuorumEpochResponse,
 )
-from moldau.core.quorum.state import FOREVER_MS, QuorumState
+from moldau.core.quorum.state import QuorumState
 from moldau.core.quorum.voters import VoterKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.types import LeaderEpoch, Offset

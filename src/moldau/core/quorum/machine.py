@@ -44,6 +44,8 @@ from moldau.core.quorum.events import (
 )
 from moldau.core.quorum.following import Following
 from moldau.core.quorum.leading import Leading, Resigning
+from moldau.core.quorum.options import QuorumOptions
+from moldau.core.quorum.peers import FOREVER_MS
 from moldau.core.quorum.positions import LogView
 from moldau.core.quorum.roles import (
     Candidate,
@@ -75,7 +77,7 @@ from moldau.core.quorum.rpc import (
     VoteRequest,
     VoteResponse,
 )
-from moldau.core.quorum.state import FOREVER_MS, QuorumOptions, QuorumState
+from moldau.core.quorum.state import QuorumState
 from moldau.core.quorum.voter_changes import VoterChanges
 from moldau.core.quorum.voters import KRAFT_VERSION_MAX, Voter, VoterKey, VoterSet
 from moldau.frozen import frozen

@@ -2,7 +2,7 @@
 changes from one role to another.
 """
 
-from moldau.core.quorum.connections import Chance, Connections
+from moldau.core.quorum.connections import Chance
 from moldau.core.quorum.election import Election
 from moldau.core.quorum.events import (
     DropSnapshot,
@@ -11,11 +11,12 @@ from moldau.core.quorum.events import (
     LeaderChanged,
     Noted,
     Respond,
-    Send,
     StoreElection,
     Token,
 )
 from moldau.core.quorum.history import QuorumHistory
+from moldau.core.quorum.options import QuorumOptions
+from moldau.core.quorum.peers import FOREVER_MS, QuorumPeers
 from moldau.core.quorum.positions import LogView
 from moldau.core.quorum.roles import (
     NEVER_MS,
@@ -38,41 +39,8 @@ from moldau.core.quorum.rpc import (
 )
 from moldau.core.quorum.voters import RECONFIGURABLE_FROM, Voter, VoterKey, VoterSet
 from moldau.core.quorum.votes import Votes
-from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
 from moldau.types import NO_LEADER, NO_OFFSET, BrokerId, LeaderEpoch, Offset
-
-FOREVER_MS = float("inf")
-# As in Kafka: a leader that no majority fetches from for this many fetch time-outs resigns.
-_CHECK_QUORUM_FACTOR = 1.5
-
-
-@frozen(kw_only=True)
-class QuorumOptions:
-    """The settings of the quorum, and what this node is in it."""
-
-    listener: str
-    """The controllers' listener: the address of a voter that others use."""
-    may_become_voter: bool = True
-    """Brokers only ever observe."""
-    auto_join: bool = False
-    bootstrap: tuple[Destination, ...] = ()
-    election_timeout_ms: int = 1_000
-    election_backoff_max_ms: int = 1_000
-    fetch_timeout_ms: int = 2_000
-    request_timeout_ms: int = 2_000
-    retry_backoff_ms: int = 20
-    fetch_max_bytes: int = 1 << 20
-    fetch_snapshot_max_bytes: int = 1 << 20
-    fetch_wait_ms: int = 500
-
-    @property
-    def check_quorum_ms(self) -> float:
-        return self.fetch_timeout_ms * _CHECK_QUORUM_FACTOR
-
-    @property
-    def begin_epoch_ms(self) -> float:
-        return self.fetch_timeout_ms / 2
 
 
 class QuorumState:
@@ -88,12 +56,8 @@ class QuorumState:
         self.options = options
         self.log = log
         self.history = QuorumHistory(static_voters)
-        self.connections = Connections(
-            options.bootstrap,
-            chance,
-            request_timeout_ms=options.request_timeout_ms,
-            retry_backoff_ms=options.retry_backoff_ms,
-        )
+        self.peers = QuorumPeers(options, self.history, chance)
+        self.connections = self.peers.connections
         self.role: Role = Unattached(epoch=LeaderEpoch(0), election_due_ms=FOREVER_MS)
         self.now_ms = 0.0
         self.known_high_watermark: Offset = NO_OFFSET
@@ -171,32 +135,20 @@ class QuorumState:
             return self.role.high_watermark
         return self.known_high_watermark
 
-    def address_of(self, node_id: int, endpoints: Endpoints) -> Destination | None:
-        for endpoint in endpoints:
-            if endpoint.listener == self.options.listener:
-                return Destination(node_id, endpoint.host, endpoint.port)
-        return None
-
-    def endpoints_of(self, node_id: int) -> Endpoints:
-        voter = self.voters.by_id.get(node_id)
-        return () if voter is None else voter.endpoints
-
     # Effects
 
     def send(self, destination: Destination, request: Request) -> int:
         """Returns the correlation id of the response."""
-        correlation = self.connections.begin(destination, request, self.now_ms)
-        self.emit(Send(destination, correlation, request))
-        return correlation
+        send = self.peers.request(destination, request, self.now_ms)
+        self.emit(send)
+        return send.correlation
 
     def ask(self, key: VoterKey, request: Request) -> float:
         """Sends the voter a request, unless one is under way; returns when the next may be sent."""
-        destination = self.address_of(key.node_id, self.endpoints_of(key.node_id))
-        if destination is None:
-            return FOREVER_MS
-        if self.connections.is_ready(key.node_id, self.now_ms):
-            self.send(destination, request)
-        return self.connections.due_ms(key.node_id, self.now_ms)
+        send, due_ms = self.peers.ask(key, request, self.now_ms)
+        if send is not None:
+            self.emit(send)
+        return due_ms
 
     def emit(self, *effects: Effect) -> None:
         self._effects.extend(effects)
@@ -220,7 +172,7 @@ class QuorumState:
             self._stored = election
         stored, last_epoch = self._stored, self.log.end.epoch
         epoch, voted_for, leader_id = LeaderEpoch(stored.epoch), stored.voted_for, stored.leader_id
-        endpoints = self.endpoints_of(leader_id)
+        endpoints = self.peers.endpoints_of(leader_id)
         if epoch < last_epoch:
             self._enter(Unattached(epoch=last_epoch, election_due_ms=self._first_election_ms()))
         elif leader_id == self.local.key.node_id:

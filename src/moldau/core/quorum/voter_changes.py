@@ -5,6 +5,7 @@ that the majorities before and after have a node in common.
 from moldau.core.quorum.control_values import ControlValues, version_values, voters_values
 from moldau.core.quorum.events import AppendControlBatch, Token
 from moldau.core.quorum.leading import Leading
+from moldau.core.quorum.peers import FOREVER_MS
 from moldau.core.quorum.roles import Leader, VoterChange
 from moldau.core.quorum.rpc import (
     AddVoterRequest,
@@ -13,7 +14,7 @@ from moldau.core.quorum.rpc import (
     RemoveVoterRequest,
     UpdateVoterRequest,
 )
-from moldau.core.quorum.state import FOREVER_MS, QuorumState
+from moldau.core.quorum.state import QuorumState
 from moldau.core.quorum.voters import Voter, VoterSet
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -47,7 +48,7 @@ class VoterChanges:
     def answer_add(self, token: Token, request: AddVoterRequest) -> None:
         """The node is asked what it supports; then the change is written."""
         state, voter = self._state, request.voter
-        destination = state.address_of(voter.node_id, request.endpoints)
+        destination = state.peers.address_of(voter.node_id, request.endpoints)
         if error := self._leading.check_leading(state.epoch):
             self._refuse(token, error)
         elif voter.node_id < 0 or not voter.has_directory:
@@ -192,11 +193,11 @@ class VoterChanges:
 
     def _is_update(self, request: UpdateVoterRequest) -> bool:
         lowest, highest = request.kraft_versions
-        has_address = self._state.address_of(request.voter.node_id, request.endpoints) is not None
+        address = self._state.peers.address_of(request.voter.node_id, request.endpoints)
         return (
             request.voter.node_id >= 0
             and request.voter.has_directory
-            and has_address
+            and address is not None
             and 0 <= lowest <= highest
         )
 
