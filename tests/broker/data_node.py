@@ -197,7 +197,7 @@ class DataNode:
         if hasattr(self, "replicas"):
             self.replicas.apply(delta, self.image)
             if self.makes_logs_at_once:
-                self.replicas.catch_up_here()
+                self.replicas.catch_up_blocking()
 
     def create_topic(
         self,

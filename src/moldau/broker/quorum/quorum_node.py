@@ -310,7 +310,7 @@ class QuorumNode:
         await done
 
     def make_room(self) -> bool:
-        """Spends the reserve for a full disk, for a record whose effect frees more."""
+        """Spends the reserve of a full disk, so that a record that frees more space can be written."""
         return self._directory.reserve.release()
 
     # Performing the machine's effects

@@ -73,12 +73,12 @@ class Outbox:
         if self.unread_since_ms is None:
             self._unread = UnreadAnswers()
             return 0
-        if self._unread.are_now(unread_bytes):
+        if self._unread.update(unread_bytes):
             self.unread_since_ms = now_ms
         return now_ms - self.unread_since_ms
 
     def is_stalled(self, now_ms: float, patience_ms: float) -> bool:
-        """Whether the client has read nothing for so long, or reads far too slowly."""
+        """Whether the client has read nothing for `patience_ms`, or reads far too slowly."""
         if self.unread_since_ms is None:
             return False
         return self._unread.is_read_slowly or now_ms - self.unread_since_ms > patience_ms
