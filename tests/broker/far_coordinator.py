@@ -107,5 +107,5 @@ def coordinated(node: DataNode, *, fenced: bool = False) -> FarCoordinator:
         TRANSACTION_STATE, number=TRANSACTION_STATE_NUMBER, partitions=3, replicas=(COORDINATOR,)
     )
     coordinator = FarCoordinator()
-    node.ask_coordinator(coordinator)
+    node.send_to_coordinator(coordinator)
     return coordinator

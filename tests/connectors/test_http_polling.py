@@ -134,12 +134,12 @@ def test_what_servers_answer() -> None:
 def test_an_answer_is_kept_until_it_is_forgotten(tmp_path: Path) -> None:
     kept = KeptAnswers(str(tmp_path / "answers"))
     first = position_after(PollPosition(), b"[1]\n[2]", HttpOptions(url="u", is_lines=True), {})
-    assert kept.place_of(1) is None
+    assert kept.position_of(1) is None
     assert kept.keep(first, b"[1]\n[2]") == first
     # A second one under the same number comes too late.
     assert kept.keep(first._replace(etag="other"), b"[1]\n[2]") == first
     again = KeptAnswers(str(tmp_path / "answers"))
-    assert again.place_of(1) == first
+    assert again.position_of(1) == first
     assert again.body_of(1) == b"[1]\n[2]"
     with pytest.raises(HttpError, match=r"answer 2 is not in .*restore both together"):
         again.body_of(2)
@@ -147,7 +147,7 @@ def test_an_answer_is_kept_until_it_is_forgotten(tmp_path: Path) -> None:
     with pytest.raises(HttpError, match="is damaged"):
         again.body_of(1)
     again.forget(1)
-    assert kept.place_of(1) is None
+    assert kept.position_of(1) is None
 
 
 def test_answers_and_checkpoint_are_in_one_place(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from moldau.admin import Committed, FeatureUpdate, UpgradeType
 from moldau.core.spark.errors import FencedRunError, OptionError
 from moldau.protocol.errors import MoldauError
 from moldau.spark.sink.driver_transaction import DriverTransaction, TransactionTicket
-from moldau.spark.sink.task_writer import RowEncoder, TransactionWriter, forget
+from moldau.spark.sink.task_writer import RowEncoder, TransactionWriter, discard
 from moldau.testing import ThreadBroker, broker
 from moldau.types import TopicPartition
 
@@ -61,7 +61,7 @@ def encoded(ticket: TransactionTicket, topic: str | None, *batches: Any) -> list
 
 def write(ticket: TransactionTicket, topic: str, *batches: Any) -> list[dict[str, Any]]:
     """In a process that has not written before."""
-    forget(ticket)
+    discard(ticket)
     rows = encoded(ticket, topic, *batches)
     return [row for batch in TransactionWriter(ticket)(rows) for row in batch.to_pylist()]
 
@@ -148,7 +148,7 @@ def test_a_second_writer_of_a_partition_is_found_out(
     write(ticket, topic, keyed(1, 2))
     rows = encoded(ticket, topic, keyed(3, 4))
     if not is_same_process:
-        forget(ticket)
+        discard(ticket)
     with pytest.raises(OptionError, match="another task wrote in the same transaction"):
         list(TransactionWriter(ticket)(rows))
     driver.abort()

@@ -240,7 +240,17 @@ class ThreadBroker:
         return self._node
 
     def call(self, action: Callable[[], ResultT]) -> ResultT:
-        """Run `action` in the broker's thread and return its result."""
+        """Run a function in the broker's thread.
+
+        Args:
+            action: The function, called without arguments.
+
+        Returns:
+            The result of the function.
+
+        Raises:
+            MoldauError: The broker is not running.
+        """
 
         async def called() -> ResultT:
             return action()

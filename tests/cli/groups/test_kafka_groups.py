@@ -1,4 +1,4 @@
-"""`moldau groups`: lag, members, and every way to move a group's offsets."""
+"""`moldau groups`: lag, members, and every method to move a group's offsets."""
 
 import json
 from collections.abc import Iterator
@@ -137,15 +137,15 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize(("way", "expected"), WAYS, ids=str)
+@pytest.mark.parametrize(("method", "expected"), WAYS, ids=str)
 def test_every_way_is_shown_first_and_done_on_demand(
     kafka: KafkaCommand,
     behind: tuple[str, str],
-    way: tuple[object, ...],
+    method: tuple[object, ...],
     expected: dict[int, int],
 ) -> None:
     _, group = behind
-    options = ("groups", "reset-offsets", group, "--all-topics", *way)
+    options = ("groups", "reset-offsets", group, "--all-topics", *method)
     (plan,) = kafka.json(*options)
     assert {row["partition"]: row["newOffset"] for row in plan["partitions"]} == expected
     assert not plan["executed"]
@@ -187,11 +187,11 @@ def test_several_groups_are_saved_in_one_file(kafka: KafkaCommand, tmp_path: Pat
         options = ("reset-offsets", group, "-t", topic, "--to-offset", offset, "--execute", "--yes")
         kafka("groups", *options)
     saved = tmp_path / "saved.csv"
-    ways = ("groups", "reset-offsets", *groups)
-    saved.write_text(kafka(*ways, "--all-topics", "--to-current", "--export").output)
+    methods = ("groups", "reset-offsets", *groups)
+    saved.write_text(kafka(*methods, "--all-topics", "--to-current", "--export").output)
     assert saved.read_text() == f"{groups[0]},{topic},0,1\n{groups[1]},{topic},0,2\n"
-    kafka(*ways, "--all-topics", "--to-latest", "--execute", "--yes")
-    kafka(*ways, "--from-file", saved, "--execute", "--yes")
+    kafka(*methods, "--all-topics", "--to-latest", "--execute", "--yes")
+    kafka(*methods, "--from-file", saved, "--execute", "--yes")
     assert [committed(kafka, group) for group in groups] == [{0: 1}, {0: 2}]
 
 

@@ -61,7 +61,7 @@ def _set_transaction_version(node: ThreadBroker, level: int) -> None:
             feature="transaction.version", max_version_level=level, upgrade_type=2
         )
         async with cluster_of(node) as cluster:
-            answer = await cluster.ask(
+            answer = await cluster.send(
                 None, UpdateFeaturesRequest(feature_updates=[update]), UpdateFeaturesResponse
             )
         assert answer.error_code == 0, answer.error_message

@@ -11,7 +11,7 @@ import pytest
 
 import moldau.pipelines as mp
 from moldau.core.pipelines.graph_checks import problems_of
-from moldau.pipelines.declare.python_file import parts_of
+from moldau.pipelines.declare.python_file import declarations_of
 
 VALUES: list[Any] = [
     5, -1, 0, 1.5, True, None, "", "x", b"x", [], ["x"], [5], (), {}, {"x": "y"}, {5: "x"},
@@ -62,7 +62,7 @@ def test_a_wrong_value_is_one_line_with_its_place(function: str, word: str) -> N
         try:
             module = declared(function, NEEDED[function] | {word: value})
             # What is wrong only together with other parts is found when they are put together.
-            problems_of(parts_of(module).pipeline(Path("user.py")))
+            problems_of(declarations_of(module).pipeline(Path("user.py")))
         except mp.PipelineError as error:
             told.append(str(error))
     assert told

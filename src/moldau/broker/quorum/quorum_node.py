@@ -310,7 +310,7 @@ class QuorumNode:
         await done
 
     def make_room(self) -> bool:
-        """Spends the reserve of a full disk, so that a record that frees more space can be written."""
+        """Spends the reserve of a full disk, so that a record that frees more can be written."""
         return self._directory.reserve.release()
 
     # Performing the machine's effects

@@ -133,7 +133,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         self._proceed(now_ms)
 
     def eof_received(self) -> bool:
-        """A producer with acks=0 closes after its last request: waiting requests are served first."""
+        """A producer with acks=0 closes after its last request: waiting ones are served first."""
         is_waiting = self._is_queued or (self._is_backlogged() and self._waiting_bytes > 0)
         self._is_at_end = is_waiting or any(each.is_being_appended for each in self._exchanges)
         return self._is_at_end
@@ -352,7 +352,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         return True
 
     def _write_large(self, exchange: Exchange) -> None:
-        """Encodes a large response in a thread. The next request waits: responses take memory, too."""
+        """Encodes a large response in a thread. The next request waits, to bound the memory."""
         exchange.is_done = False
         exchange.begun.outcome = None
         self._busy += 1

@@ -50,7 +50,7 @@ class DescribedQuorum(NamedTuple):
 async def describe_quorum(cluster: Cluster) -> DescribedQuorum:
     partition = DescribeQuorumRequestPartitionData(partition_index=0)
     topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
-    answer = await cluster.ask(None, DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse)
+    answer = await cluster.send(None, DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse)
     check(answer.error_code, answer.error_message)
     rows = [row for topic in answer.topics for row in topic.partitions]
     if len(rows) != 1:

@@ -17,9 +17,9 @@ STEP_ERROR = "_error"
 _REST = "__moldau_rest"
 
 
-def judged(rows: Any, flow: Flow) -> Any:
-    """The rows with STEP_ERROR where an expectation fails, unless the step has set an error. Raises
-    PipelineError.
+def with_errors(rows: Any, flow: Flow) -> Any:
+    """The rows of a flow, with STEP_ERROR set where an expectation fails, unless the step has set
+    an error. Raises PipelineError.
     """
     if not flow.expect:
         return rows
@@ -30,7 +30,7 @@ def judged(rows: Any, flow: Flow) -> Any:
     return rows.withColumn(STEP_ERROR, error)
 
 
-def passed_on(rows: Any, flow: Flow | None) -> Any:
+def passing_rows(rows: Any, flow: Flow | None) -> Any:
     """The rows of a flow that other flows see: those that meet its expectations. None: a source."""
     return rows if flow is None or not flow.expect else well_made(rows, flow).drop(STEP_ERROR)
 
@@ -73,18 +73,18 @@ def with_expectations(
     # Without our columns, so that Spark's suggestions for a misspelt name are the user's columns.
     check_conditions(flat.drop(_REST), expect)
     names = [name for name in flat.columns if name != _REST]
-    is_judged = sql.col(f"{_REST}.{error}").isNull()
+    is_checked = sql.col(f"{_REST}.{error}").isNull()
     if is_topic:
         # A tombstone has no columns.
-        is_judged &= sql.col(f"{_REST}.value").isNotNull()
+        is_checked &= sql.col(f"{_REST}.value").isNotNull()
     kept = [sql.col(f"{_REST}.{name}") for name in prepared.columns if name != error]
     made = flat.select(
         *kept,
         sql.struct(*[sql.col(f"`{name}`") for name in names]).alias(row_name),
-        sql.coalesce(sql.col(f"{_REST}.{error}"), sql.when(is_judged, first_failed(expect))).alias(
+        sql.coalesce(sql.col(f"{_REST}.{error}"), sql.when(is_checked, first_failed(expect))).alias(
             error
         ),
-        *[(is_judged & _fails(one)).alias(f"{EXPECTED}{one.name}") for one in expect],
+        *[(is_checked & _fails(one)).alias(f"{EXPECTED}{one.name}") for one in expect],
     )
     return made, sql.col(row_name)
 

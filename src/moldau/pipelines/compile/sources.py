@@ -218,7 +218,7 @@ def first_offsets(pipeline: Pipeline, name: str, group: str) -> str | None:
     if not isinstance(source, Topic):
         return None
     options = source_options(topic_options(pipeline, source, group), is_stream=True)
-    return json.dumps(nested(_looked_up(options, group, {})))
+    return json.dumps(nested(_resolved_offsets(options, group, {})))
 
 
 def with_new_partitions(pipeline: Pipeline, name: str, start: str) -> str:
@@ -230,10 +230,12 @@ def with_new_partitions(pipeline: Pipeline, name: str, start: str) -> str:
         return start
     group = group_of(pipeline, name)
     options = source_options(topic_options(pipeline, source, group, "earliest"), is_stream=True)
-    return json.dumps(nested(_looked_up(options, group, parse_numbers(start, "startingOffsets"))))
+    return json.dumps(
+        nested(_resolved_offsets(options, group, parse_numbers(start, "startingOffsets")))
+    )
 
 
-def _looked_up(options: SourceOptions, group: str, known: Offsets) -> Offsets:
+def _resolved_offsets(options: SourceOptions, group: str, known: Offsets) -> Offsets:
     """The offsets of all existing partitions; those in `known` are not requested."""
     connection = connection_to(options.settings)
 

@@ -19,39 +19,39 @@ def ensure_topics(pipeline: Pipeline) -> list[str]:
     settings = {"bootstrap.servers": DEFAULT_BOOTSTRAP, **dict(pipeline.settings)}
     with Admin(settings.pop("bootstrap.servers"), config=settings) as admin:
         try:
-            there = admin.list_topics()
+            existing = admin.list_topics()
         except NoBrokerError as error:
             raise MoldauError(f"{error}; the address is from {pipeline.brokers_from}") from None
         for name, source in read.items():
-            if name not in there and name not in wanted:
+            if name not in existing and name not in wanted:
                 raise MoldauError(f"{source.spot}: topic '{name}' does not exist; create it first")
-        new = [topic for name, topic in wanted.items() if name not in there]
+        new = [topic for name, topic in wanted.items() if name not in existing]
         for name, made in (admin.create_topics(new) if new else {}).items():
             if isinstance(made, KafkaError):
                 raise MoldauError(
                     f"{_spots(pipeline)[name]}: topic {name} cannot be created: {made}"
                 )
-        return _differences(admin, [one for name, one in wanted.items() if name in there])
+        return _differences(admin, [one for name, one in wanted.items() if name in existing])
 
 
 def _differences(admin: Admin, wanted: list[NewTopic]) -> list[str]:
     """Existing topics are not changed, because others may use them."""
-    said = [
+    specified = [
         one for one in wanted if one.partitions > 0 or one.replication_factor > 0 or one.configs
     ]
-    if not said:
+    if not specified:
         return []
-    found = admin.describe_topics([one.name for one in said])
-    places = [ConfigResource(ConfigResourceType.TOPIC, one.name) for one in said]
-    configs = admin.describe_configs(places)
+    found = admin.describe_topics([one.name for one in specified])
+    resources = [ConfigResource(ConfigResourceType.TOPIC, one.name) for one in specified]
+    configs = admin.describe_configs(resources)
     lines = []
-    for one, place in zip(said, places, strict=True):
-        topic, entries = found[one.name], configs[place]
+    for one, resource in zip(specified, resources, strict=True):
+        topic, entries = found[one.name], configs[resource]
         if isinstance(topic, MoldauError) or isinstance(entries, MoldauError):
             continue
-        there = len(topic.partitions)
-        if 0 < one.partitions != there:
-            counted = f"{there} partition{'s' * (there != 1)}"
+        count = len(topic.partitions)
+        if 0 < one.partitions != count:
+            counted = f"{count} partition{'s' * (count != 1)}"
             lines.append(f"topic {one.name} has {counted}, not {one.partitions}")
         copies = {len(partition.replicas) for partition in topic.partitions.values()}
         if one.replication_factor > 0 and copies != {one.replication_factor}:

@@ -18,7 +18,7 @@ _OURS = "spot"
 _SHOWN_CHARS_MAX = 60
 _NAMES: dict[Any, str] = {Mapping: "a mapping", Sequence: "a list", Callable: "a function"}
 # Errors that a function may raise if an argument has the wrong type.
-_CONFUSED = (AttributeError, KeyError, TypeError, ValueError)
+_ERRORS_OF_WRONG_TYPES = (AttributeError, KeyError, TypeError, ValueError)
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
 
@@ -35,7 +35,7 @@ def checked(function: Callable[Given, Made]) -> Callable[Given, Made]:
             raise _misused(function, given, named, str(error)) from None
         try:
             made = function(*given, **named)
-        except _CONFUSED as error:
+        except _ERRORS_OF_WRONG_TYPES as error:
             raise (_mistyped(function, bound.arguments) or error) from None
         # Afterwards, because the function's own errors say more.
         mistyped = _mistyped(function, bound.arguments)
@@ -47,7 +47,7 @@ def checked(function: Callable[Given, Made]) -> Callable[Given, Made]:
 
 
 def _misused(
-    function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any], said: str
+    function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any], message: str
 ) -> PipelineError:
     name = getattr(function, "__name__", "")
     known = signature(function).parameters
@@ -59,7 +59,7 @@ def _misused(
     takes_none = all(one.kind is Parameter.KEYWORD_ONLY for one in known.values())
     if takes_none and len(given) == 1 and callable(given[0]):
         return pipeline_error(caller(), f"write @mp.{name}(), with parentheses")
-    return pipeline_error(caller(), f"mp.{name}: {said}")
+    return pipeline_error(caller(), f"mp.{name}: {message}")
 
 
 def _mistyped(function: Callable[..., Any], given: Mapping[str, object]) -> PipelineError | None:

@@ -21,7 +21,7 @@ from moldau.core.pipelines.graph import (
 from moldau.core.pipelines.sql_inputs import tables_in
 from moldau.pipelines.declare import flows, sources, tables
 from moldau.pipelines.declare.arguments import pipeline_error, start_of, trigger_of, word_of
-from moldau.pipelines.declare.declarations import Parts
+from moldau.pipelines.declare.declarations import Declarations
 from moldau.pipelines.declare.python_file import read_python
 from moldau.pipelines.declare.yaml_nodes import Node, read_document
 
@@ -66,17 +66,17 @@ _STEP = ("sql", "into", "mode", "on_error", "expect")
 _EXAMPLE = ("name", "given", "expect")
 
 
-def read_yaml(path: Path) -> Parts:
+def read_yaml(path: Path) -> Declarations:
     """Raises PipelineError."""
     top = read_document(path).items("a pipeline", _TOP, _BROKERS)
-    found = Parts(settings=_settings(top, read_document(path)))
+    found = Declarations(settings=_settings(top, read_document(path)))
     if "python" in top:
         for word in top["python"].words("python"):
             file = path.parent / word
             if not file.is_file():
                 raise top["python"].error(f"there is no file {file}")
             found.add(read_python(file))
-    own = Parts()
+    own = Declarations()
     for name, node in _children(top, "sources"):
         own.sources[name] = _source(name, node)
     for name, node in _children(top, "lookups"):

@@ -23,7 +23,7 @@ ENVIRONMENT = "environment"
 """The folder of the packed environment where tasks run."""
 _PYTHON = f"./{ENVIRONMENT}/bin/python"
 _CONNECT_S = 10.0
-_TELL_AFTER_S = 20.0
+_REPORT_AFTER_S = 20.0
 _STANDALONE_PORT = 7077
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _HINT = "install it there, or send a packed environment with --env (docs/how-to/spark-clusters.md)"
@@ -139,9 +139,10 @@ def _report(folder: str) -> _TaskReport:
     return _TaskReport(platform.node(), version("moldau"), Path(folder).is_dir())
 
 
-def ask_tasks(session: Any, folder: str, tell: Callable[[str], None]) -> bool:
-    """Whether tasks see a folder of this machine. Runs one job before anything is read, to check
-    that tasks can work; `tell` gets a line while the cluster provides none. Raises MoldauError.
+def check_tasks(session: Any, folder: str, report_wait: Callable[[str], None]) -> bool:
+    """Checks that tasks can work, by running one job before anything is read. Returns whether they
+    see a folder of this machine. `report_wait` is called with a line as long as no task starts.
+    Raises MoldauError.
     """
     context = session.sparkContext
     count = max(context.defaultParallelism, 2)
@@ -149,7 +150,7 @@ def ask_tasks(session: Any, folder: str, tell: Callable[[str], None]) -> bool:
     failed: list[Exception] = []
     done = threading.Event()
 
-    def ask() -> None:
+    def probe() -> None:
         try:
             reports.extend(context.parallelize([folder] * count, count).map(_report).collect())
         except Exception as error:  # noqa: BLE001 - Spark raises all sorts
@@ -157,9 +158,9 @@ def ask_tasks(session: Any, folder: str, tell: Callable[[str], None]) -> bool:
         finally:
             done.set()
 
-    threading.Thread(target=ask, name="ask-tasks", daemon=True).start()
-    while not done.wait(_TELL_AFTER_S):
-        tell(
+    threading.Thread(target=probe, name="probe-tasks", daemon=True).start()
+    while not done.wait(_REPORT_AFTER_S):
+        report_wait(
             f"waiting for tasks at {context.master}: none has answered yet; check its free cores "
             "and memory (spark.executor.memory, spark.cores.max)"
         )

@@ -44,12 +44,12 @@ class _Numbered:
         first, last = self._number_at(start), self._number_at(end - 1)
         return self._rows.where(sql.col(_NUMBER).between(first, last)).drop(_NUMBER)
 
-    def _number_at(self, place: int) -> int:
+    def _number_at(self, index: int) -> int:
         for first, size in self._pieces:
-            if place < size:
-                return int(first) + place
-            place -= size
-        raise IndexError(place)
+            if index < size:
+                return int(first) + index
+            index -= size
+        raise IndexError(index)
 
 
 def _halved(rows: _Numbered, fails: Callable[[Any], bool]) -> Any | None:

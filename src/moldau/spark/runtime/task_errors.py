@@ -78,7 +78,7 @@ def _raised_in_jvm(lines: list[str]) -> str | None:
 
 
 def is_users(file: str) -> bool:
-    """Whether a frame's file is the user's: not of Python, a library or ours."""
+    """Whether a frame's file is the user's, and not part of Python, a library or Moldau."""
     if _LIBRARIES.search(file):
         return False
     path = Path(file)
