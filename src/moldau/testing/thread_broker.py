@@ -123,7 +123,9 @@ class ThreadBroker:
         loop.close()
 
     def stop(self) -> None:
-        """Shut the broker down cleanly. Its data and its port are kept for `start`."""
+        """Shut the broker down cleanly. Its data and its port are kept for `start`. Raises
+        MoldauError if the broker does not stop within a minute.
+        """
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(START_DEADLINE_S)

@@ -109,7 +109,7 @@ async def test_old_versions_cannot_disable_topic_creation(tmp_path: Path) -> Non
         ({}, {"allow_auto_topic_creation": False}),
     ],
 )
-async def test_topics_are_not_made_against_anybodys_will(
+async def test_topics_are_not_created_unless_client_and_node_allow_it(
     tmp_path: Path, settings: dict[str, str], fields: dict[str, Any]
 ) -> None:
     async with bench(tmp_path / "data", settings) as node:

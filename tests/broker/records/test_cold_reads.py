@@ -270,7 +270,7 @@ async def test_a_client_that_is_gone_leaves_no_read() -> None:
             await asyncio.sleep(0)
 
 
-async def test_bytes_under_way_are_bounded_also_when_clients_leave(
+async def test_bytes_in_flight_are_bounded_even_when_clients_leave(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("moldau.broker.records.cold_reads.BYTES_IN_FLIGHT_MAX", 1)

@@ -272,7 +272,7 @@ async def test_a_far_too_slow_reader_yields_as_well() -> None:
         assert await is_served(other)
 
 
-async def test_large_questions_are_served_a_few_at_a_time_and_others_beside_them() -> None:
+async def test_large_queries_are_served_a_few_at_a_time_and_other_requests_meanwhile() -> None:
     under_way, most, answered = 0, 0, asyncio.Event()
 
     async def outcome(_ctx: RequestContext, request: Message) -> Message:

@@ -1,4 +1,4 @@
-"""Finding brokers, leaders and coordinators, and trying again what may pass."""
+"""Finding brokers, leaders and coordinators, and retrying retriable errors."""
 
 import asyncio
 from pathlib import Path
@@ -60,7 +60,7 @@ async def test_a_missing_partition_is_named_in_the_error(node: ThreadBroker) -> 
             await cluster.leader(TopicPartition(name, 3))
 
 
-async def test_errors_that_pass_are_retried(node: ThreadBroker) -> None:
+async def test_retriable_errors_are_retried(node: ThreadBroker) -> None:
     name = fresh_topic(node, 2)
     node.fail_next("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", times=3)
     node.fail_next("ListOffsets", "NOT_LEADER_OR_FOLLOWER", times=3)
@@ -80,7 +80,7 @@ async def test_retries_end_with_the_timeout(node: ThreadBroker) -> None:
     assert caught.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_an_error_that_will_not_pass_is_raised_at_once(node: ThreadBroker) -> None:
+async def test_a_final_error_is_raised_at_once(node: ThreadBroker) -> None:
     node.fail_next("FindCoordinator", "GROUP_AUTHORIZATION_FAILED")
     async with cluster_of(node) as cluster:
         with pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED"):

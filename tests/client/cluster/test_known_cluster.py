@@ -1,4 +1,4 @@
-"""What a client knows of leaders: the newest word counts, from answers and from hints."""
+"""The leaders that a client knows: the newest information wins, from responses and from hints."""
 
 from moldau.client.cluster.known_cluster import KnownCluster
 from moldau.client.cluster.metadata import Broker, ClusterMetadata, Partition, Topic
@@ -30,7 +30,7 @@ def test_an_older_answer_changes_nothing() -> None:
     assert known.leader_of(PARTITION) == (2, 6)
 
 
-def test_doubted_metadata_is_kept() -> None:
+def test_stale_metadata_is_kept() -> None:
     known = KnownCluster()
     known.update(said(leader=1, epoch=5))
     known.mark_stale()

@@ -221,8 +221,7 @@ class ProducerEngine:
             self._loop.call_soon(self._handle_answer, node, batches, error)
             return
         if self.options.terms.acks == 0:
-            sending = self._send_unacknowledged(node, batches, (request, version))
-            _ = self.tasks.start(sending, "producer: send without acknowledgement")
+            _ = self.tasks.start(self._send_only(node, batches, (request, version)), "acks=0")
         else:
             channel.post(
                 request,
@@ -231,7 +230,7 @@ class ProducerEngine:
                 lambda answer: self._answered(node, batches, answer, sent_ms),
             )
 
-    async def _send_unacknowledged(self, node: int, batches: list[Outgoing], request: Any) -> None:
+    async def _send_only(self, node: int, batches: list[Outgoing], request: Any) -> None:
         problem: ChannelError | None = None
         try:
             await self._connections[node].channel.send_unanswered(*request)
