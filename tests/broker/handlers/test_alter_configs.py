@@ -37,7 +37,7 @@ async def test_each_resource_gets_its_answer_in_order(tmp_path: Path) -> None:
         await node.ask(CreateTopicsRequest(topics=[topic]))
         codes = await alter(
             node,
-            resource(TOPIC, "nobody", retention_ms="5"),
+            resource(TOPIC, "missing", retention_ms="5"),
             resource(BROKER, "2", log_cleaner_threads="2"),
             resource(TOPIC, "t", retention_ms="5"),
             resource(99, "what"),

@@ -42,7 +42,7 @@ steps:
 tests:
   - name: users have cities
     given:
-      orders: [{{n: 1, user: a}}, {{n: 2, user: nobody}}]
+      orders: [{{n: 1, user: a}}, {{n: 2, user: eve}}]
       once: [{{user: a, city: Prag}}]
       often: [{{user: a, city: Brno}}]
     expect: {{joined: [{{n: 1, at_start: Prag, now: Brno}}]}}
@@ -85,7 +85,7 @@ def test_rows_are_joined_with_tables_that_are_read_once_or_refreshed(
     send(node, "looked", [{"n": 1, "user": "a"}])
     run_once(session, pipeline, tmp_path)
     move(session, tmp_path, "Brno")
-    send(node, "looked", [{"n": 2, "user": "a"}, {"n": 3, "user": "nobody"}])
+    send(node, "looked", [{"n": 2, "user": "a"}, {"n": 3, "user": "eve"}])
     run_once(session, pipeline, tmp_path)
     assert values_of(session, node, "looked.joined") == [
         {"n": 1, "at_start": "Prag", "now": "Prag"},

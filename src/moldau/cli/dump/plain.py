@@ -57,8 +57,8 @@ def remark_line(remark: Remark) -> str:
 
 
 def _where(item: Problem | Remark) -> str:
-    place = "" if item.position is None else f": position {item.position}"
-    return shown_path(item.path) + place
+    position = "" if item.position is None else f": position {item.position}"
+    return shown_path(item.path) + position
 
 
 class JsonLines:

@@ -303,8 +303,8 @@ def reset(
         raise MoldauError(f"{pipeline.name} is running; stop it first")
     if folder.is_here and not folder.path.exists():
         raise MoldauError(f"{pipeline.name} has no state at {folder.path}")
-    place = folder.path if folder.is_here else folder.checkpoint
-    confirm(f"Delete {place}? Written data stays, and may be written again.", yes=yes)
+    location = folder.path if folder.is_here else folder.checkpoint
+    confirm(f"Delete {location}? Written data stays, and may be written again.", yes=yes)
     if not folder.is_here:
         _forget_url(folder.checkpoint, pipeline.name, _spark_settings(conf, None, None))
     folder.forget()

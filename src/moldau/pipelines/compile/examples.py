@@ -124,7 +124,7 @@ def _differences(
     left = list(found)
     missing = []
     for row in expected:
-        fitting = next((one for one in left if _fits(one, row)), None)
+        fitting = next((candidate for candidate in left if _fits(candidate, row)), None)
         if fitting is None:
             missing.append(row)
         else:

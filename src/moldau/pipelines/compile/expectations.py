@@ -84,21 +84,27 @@ def with_expectations(
         sql.coalesce(sql.col(f"{_REST}.{error}"), sql.when(is_checked, first_failed(expect))).alias(
             error
         ),
-        *[(is_checked & _fails(one)).alias(f"{EXPECTED}{one.name}") for one in expect],
+        *[
+            (is_checked & _fails(expectation)).alias(f"{EXPECTED}{expectation.name}")
+            for expectation in expect
+        ],
     )
     return made, sql.col(row_name)
 
 
 def check_conditions(rows: Any, expect: Sequence[Expectation]) -> None:
     """Raises PipelineError."""
-    for one in expect:
+    for expectation in expect:
         try:
-            kind = rows.select(sql.expr(one.condition)).schema[0].dataType.simpleString()
+            kind = rows.select(sql.expr(expectation.condition)).schema[0].dataType.simpleString()
         except Exception as error:  # noqa: BLE001 - Spark raises all sorts
-            raise pipeline_error(one.spot, f"'{one.name}': {short_text(error)}") from None
+            raise pipeline_error(
+                expectation.spot, f"'{expectation.name}': {short_text(error)}"
+            ) from None
         if kind != "boolean":
             raise pipeline_error(
-                one.spot, f"'{one.name}' is not a condition: {one.condition} gives {kind}"
+                expectation.spot,
+                f"'{expectation.name}' is not a condition: {expectation.condition} gives {kind}",
             )
 
 
@@ -106,16 +112,22 @@ def first_failed(expect: Sequence[Expectation]) -> Any:
     """The first expectation that a row fails, as text, or null."""
     return sql.coalesce(
         *[
-            sql.when(_fails(one), sql.lit(f"expectation {one.name} fails: {one.condition}"))
-            for one in expect
+            sql.when(
+                _fails(expectation),
+                sql.lit(f"expectation {expectation.name} fails: {expectation.condition}"),
+            )
+            for expectation in expect
         ]
     )
 
 
 def failures(expect: Sequence[Expectation]) -> list[Any]:
     """For each expectation a count of the rows that fail it."""
-    return [sql.count_if(_fails(one)).alias(f"{EXPECTED}{one.name}") for one in expect]
+    return [
+        sql.count_if(_fails(expectation)).alias(f"{EXPECTED}{expectation.name}")
+        for expectation in expect
+    ]
 
 
-def _fails(one: Expectation) -> Any:
-    return ~sql.coalesce(sql.expr(one.condition), sql.lit(False))
+def _fails(expectation: Expectation) -> Any:
+    return ~sql.coalesce(sql.expr(expectation.condition), sql.lit(False))

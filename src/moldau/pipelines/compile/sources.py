@@ -242,8 +242,10 @@ def _resolved_offsets(options: SourceOptions, group: str, known: Offsets) -> Off
     async def found() -> Offsets:
         there = await find_partitions(connection.cluster, options.strategy, is_strict=True)
         terms = Terms(connection.fetch.isolation, group, is_lenient_by_time=True)
-        missing = tuple(one for one in there.partitions if one not in known)
+        missing = tuple(partition for partition in there.partitions if partition not in known)
         new = await resolve(connection.cluster, options.starting, missing, terms) if missing else {}
-        return new | {one: known[one] for one in there.partitions if one in known}
+        return new | {
+            partition: known[partition] for partition in there.partitions if partition in known
+        }
 
     return connection.run(found())

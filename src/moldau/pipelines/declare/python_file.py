@@ -62,8 +62,8 @@ def _placed(path: Path, error: Exception) -> PipelineError:
         spot, message = Spot(error.filename, error.lineno or 1, error.offset or 1), str(error.msg)
     if spot is None or Path(spot.file).resolve() == path.resolve():
         # The path as the user has written it.
-        spot_to_show = here or spot or Spot(str(path), 1)
-        return pipeline_error(Spot(str(path), spot_to_show.line, spot_to_show.column), message)
+        shown = here or spot or Spot(str(path), 1)
+        return pipeline_error(Spot(str(path), shown.line, shown.column), message)
     return pipeline_error(spot, message if here is None else f"{message}; called from {here}")
 
 

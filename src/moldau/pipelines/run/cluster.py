@@ -51,7 +51,7 @@ def check_master(master: str, variables: Mapping[str, str] = os.environ) -> None
 
 def _addresses(master: str) -> list[tuple[str, int]]:
     if master.startswith("spark://"):
-        return [_address(f"//{one}", master, _STANDALONE_PORT) for one in master[8:].split(",")]
+        return [_address(f"//{host}", master, _STANDALONE_PORT) for host in master[8:].split(",")]
     if master.startswith("k8s://"):
         inner = master[6:] if "://" in master[6:] else f"https://{master[6:]}"
         return [_address(inner, master, 80 if inner.startswith("http:") else 443)]
@@ -81,8 +81,8 @@ def shipped(py_files: str | None, env: str | None) -> dict[str, str]:
     """The Spark settings that ship files to the tasks. Raises MoldauError."""
     settings = {}
     if py_files is not None:
-        files = [one.strip() for one in py_files.split(",") if one.strip()]
-        settings["spark.submit.pyFiles"] = ",".join(_absolute(one, "--py-files") for one in files)
+        files = [file.strip() for file in py_files.split(",") if file.strip()]
+        settings["spark.submit.pyFiles"] = ",".join(_absolute(file, "--py-files") for file in files)
     if env is not None:
         settings["spark.archives"] = f"{_absolute(env, '--env')}#{ENVIRONMENT}"
         settings["spark.pyspark.python"] = _PYTHON

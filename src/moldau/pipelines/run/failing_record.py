@@ -36,7 +36,9 @@ class _Numbered:
         self._rows = rows
         ends = sql.min(_NUMBER).alias("first"), sql.count(sql.lit(1)).alias("rows")
         pieces = rows.groupBy(sql.shiftright(_NUMBER, 33).alias("piece")).agg(*ends)
-        self._pieces = [(one["first"], one["rows"]) for one in pieces.orderBy("piece").collect()]
+        self._pieces = [
+            (piece["first"], piece["rows"]) for piece in pieces.orderBy("piece").collect()
+        ]
         self.size = sum(size for _, size in self._pieces)
 
     def between(self, start: int, end: int) -> Any:
