@@ -18,7 +18,7 @@ from moldau.testing import ThreadBroker, broker
 pytestmark = pytest.mark.spark
 
 LONG_POLL_S = 0.5
-"""What the page says of longPollMs."""
+"""The default that the page documents for longPollMs."""
 ROUNDS = 8
 # Before and after the wait it requests partitions and their ends; the wait is one request.
 REQUESTS_PER_ROUND = 5

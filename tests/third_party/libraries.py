@@ -69,7 +69,7 @@ class LibraryConsumer(Protocol):
     """A consumer that starts at the beginning and commits only on request."""
 
     revoked: list[set[TopicPartition]]
-    """What was taken away, once per rebalance callback."""
+    """The revoked partitions, once per rebalance callback."""
 
     def subscribe(self, topics: Sequence[str]) -> None: ...
     def assign(self, partitions: Iterable[TopicPartition]) -> None: ...
@@ -111,7 +111,7 @@ class Library(Protocol):
     assignors: tuple[str, ...]
     sends_every_null: bool
     refusal: type[Exception]
-    """What its errors have in common."""
+    """The base class of its errors."""
     names_members: bool
     """Whether offsets in a transaction say which member of the group they come from."""
 

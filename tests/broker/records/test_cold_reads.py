@@ -69,7 +69,7 @@ class SlowDisk(SimulatedDisk):
 
 @asynccontextmanager
 async def cold_node(*names: str, partitions: int = 2) -> AsyncIterator[tuple[DataNode, SlowDisk]]:
-    """With several segments in each partition; only what was just written is in memory."""
+    """A node with several segments in each partition; only the newest records are in memory."""
     disk = SlowDisk()
     async with running(HERE, filesystem=disk) as node:
         node.create_topic("orders", partitions=partitions, configs=SMALL_SEGMENTS)

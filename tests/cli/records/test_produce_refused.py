@@ -11,7 +11,8 @@ from cli.command import COMMAND, moldau
 from moldau.testing.thread_broker import ThreadBroker
 
 ENDS_WITHIN_S = 60
-"""Only for what hangs: delivery.timeout.ms, which is Kafka's patience, is twice as long."""
+"""A deadline for hanging commands: delivery.timeout.ms, which is Kafka's timeout, is twice as long.
+"""
 
 
 @pytest.fixture

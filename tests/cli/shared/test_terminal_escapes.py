@@ -16,7 +16,7 @@ from moldau.types import TopicPartition
 
 @pytest.fixture(scope="module")
 def group(kafka: KafkaCommand) -> Iterator[str]:
-    """With a member and an offset."""
+    """A group with a member and an offset."""
     topic = kafka.topic()
     kafka.fill(topic, ["a"])
     name = fresh("group") + EVIL

@@ -59,7 +59,7 @@ _SHUTDOWN_FINAL_ERRORS = {ErrorCode.STALE_BROKER_EPOCH, ErrorCode.KAFKA_STORAGE_
 
 class LifecycleState(Enum):
     STARTING = auto()
-    """Not registered, or its metadata is older than its registration."""
+    """It is not registered, or its metadata is older than its registration."""
     RECOVERY = auto()
     """Has the metadata, but is fenced."""
     RUNNING = auto()

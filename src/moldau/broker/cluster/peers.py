@@ -1,4 +1,4 @@
-"""How one broker sends requests to another. Coordinators and partitions always communicate by
+"""Sends requests from one broker to another. Coordinators and partitions always communicate by
 requests. Within one process these are not encoded, and nothing else differs.
 """
 

@@ -253,7 +253,9 @@ class TransactionCoordinator:
                 del self._waiting[transactional_id]
 
     async def _host_and_id(self, transactional_id: str) -> tuple[TransactionHost, int | None]:
-        """With a new producer id if one may be needed: waiting for it comes before deciding."""
+        """The shard's host, with a new producer id if one may be needed: it must be there before
+        deciding.
+        """
         host = self._runtime.of_key(transactional_id)
         if not host.shard.needs_producer_id(transactional_id):
             return host, None

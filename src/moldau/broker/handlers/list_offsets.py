@@ -186,7 +186,7 @@ def _duplicates(request: ListOffsetsRequest) -> set[tuple[str, int]]:
 
 
 def _visible_end(ctx: RequestContext, request: ListOffsetsRequest, partition: Partition) -> int:
-    """Where the log ends for this client. Only brokers see all of it."""
+    """The end of the log for this client. Only brokers see all of it."""
     log = partition.log
     if request.replica_id >= 0 and ctx.peer.is_privileged_listener:
         return log.log_end_offset

@@ -24,7 +24,7 @@ from moldau.protocol.messages.metadata import (
 from moldau.types import NO_LEADER, ZERO_UUID, Uuid
 
 _IDS_FROM = 12
-"""From this version on topics may be named by their ids, although ids can be sent before."""
+"""The version from which topics may be requested by their ids, although the field is older."""
 _LISTENER_ERROR_FROM = 6
 _CACHED_PARTITIONS_MAX = 10_000
 

@@ -262,8 +262,8 @@ class QuorumNode:
         return self.last_offset
 
     def raise_kraft_version(self, level: int, now_ms: int) -> None:
-        """From now on the log defines the voters. Not committed yet; raises what `append`
-        raises.
+        """Appends the records by which the log defines the voters from now on. Not committed yet;
+        raises the errors of `append`.
         """
         self._check_may_append()
         if self._machine.local.key.directory_id == ZERO_UUID:

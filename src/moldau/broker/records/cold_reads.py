@@ -67,7 +67,7 @@ class ColdReads:
     async def read(
         self, log: "Log", offset: Offset, max_bytes: int, *, isolation: Isolation
     ) -> ReadResult:
-        """As `Log.read`, for callers that can wait while other tasks run."""
+        """Reads like `Log.read`, for callers that can wait while other tasks run."""
         reads = self.reads()
         reads.next_log(max_bytes)
         for _ in range(ATTEMPTS_MAX):

@@ -23,7 +23,9 @@ delays clients that wait for minutes if there is nothing to read.
 """
 
 Cold = tuple[Log, NotCachedError] | None
-"""What a thread must load before an attempt can continue. None: other tasks must run first."""
+"""The data that a thread must load before an attempt can continue. None: other tasks must run
+first.
+"""
 Attempt = Generator[Cold, None, FetchResponse | None]
 """Returns the response, or None if there is not enough for it yet."""
 

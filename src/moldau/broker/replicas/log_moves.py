@@ -270,7 +270,9 @@ def check_name(name: TopicPartition) -> None:
 
 
 def check_movable(store: "LogStore", partition: "Partition") -> None:
-    """With a directory offline a second copy of the same log might lie there."""
+    """Raises an error while a directory is offline, as a second copy of the same log might be in
+    it.
+    """
     if not partition.has_log:
         raise partition.failure or KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
     if len(store.online()) < len(store.logs) or store.unavailable:

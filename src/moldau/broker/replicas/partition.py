@@ -185,7 +185,7 @@ class Partition:
             insort(self._waiting, (offset, callback), key=itemgetter(0))
 
     def wait_committed(self, offset: Offset) -> asyncio.Future[None]:
-        """As `on_committed`, for coroutines."""
+        """Like `on_committed`, for coroutines."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def complete(error: KafkaError | None) -> None:

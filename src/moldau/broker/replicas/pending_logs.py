@@ -24,7 +24,7 @@ _LOGS_AT_ONCE = 20
 
 
 class LogPlacement(NamedTuple):
-    """Where the metadata places a partition's log."""
+    """The topic and directory that the metadata assigns to a partition's log."""
 
     topic_id: Uuid
     directory_id: Uuid

@@ -189,7 +189,7 @@ class Replicas:
         await self._pending.wait()
 
     def catch_up_blocking(self) -> None:
-        """As `wait_caught_up`, but blocks on the disk."""
+        """Like `wait_caught_up`, but blocks on the disk."""
         self._pending.catch_up_blocking()
 
     def _apply_topic(self, topic: TopicImage) -> None:
@@ -368,7 +368,9 @@ class Replicas:
         return "*" in cordoned or any(Path(each) == path for each in cordoned)
 
     def _accepts_damage(self, log: Log) -> bool:
-        """With the policy `os` a crash may lose what was acknowledged, as documented."""
+        """Whether the node continues without lost records: with the policy `os` a crash may lose
+        acknowledged ones, as documented.
+        """
         was_crash = log.directory.clean_stop_epoch is None
         is_documented_loss = log.flush_policy == "os" and was_crash
         return is_documented_loss or self._settings.current.moldau_accept_damage

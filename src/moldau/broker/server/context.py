@@ -1,4 +1,4 @@
-"""What a handler receives: the client's peer, its listener's APIs, and the node's services."""
+"""The arguments of handlers: the client's peer, its listener's APIs, and the node's services."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping
@@ -47,7 +47,7 @@ class Peer:
     client_software_name: str = ""
     client_software_version: str = ""
     client_id: str = ""
-    """Of the latest request."""
+    """The client id of the latest request."""
     takes_files: bool = False
     """The connection sends parts of files (`storage/disk/cached_views.py`)."""
     is_answered_later: bool = False

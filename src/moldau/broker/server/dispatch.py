@@ -1,4 +1,4 @@
-"""From a frame to its handler. Only this module catches unexpected exceptions: it answers
+"""Decodes a frame and calls its handler. Only this module catches unexpected exceptions: it answers
 UNKNOWN_SERVER_ERROR and logs them, though not every time.
 """
 

@@ -43,8 +43,8 @@ def _field_in(part: type[Struct], name: str, version: int) -> bool:
 
 
 class _Shape(NamedTuple):
-    """How a part of a response mirrors a part of a request: computed once, since a request may have
-    very many such parts.
+    """The fields by which a part of a response mirrors a part of a request: computed once, since a
+    request may have very many such parts.
     """
 
     lists: list[tuple[str, type[Struct]]]

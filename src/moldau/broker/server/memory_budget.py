@@ -124,7 +124,7 @@ class Holder(ABC):
 
 
 class UnreadAnswers:
-    """How a client's reading progresses from one sweep of its listener to the next."""
+    """Measures how fast a client reads, from one sweep of its listener to the next."""
 
     __slots__ = ("_bytes", "is_read_slowly")
 

@@ -85,7 +85,7 @@ class Outbox:
 
 
 def _written(fileno: int, chunks: list[Buffer]) -> int:
-    """How many bytes of the chunks the socket accepted."""
+    """Writes chunks to the socket. Returns the number of bytes that it accepted."""
     sent = 0
     for start in range(0, len(chunks), _CHUNKS_MAX):
         group = chunks[start : start + _CHUNKS_MAX]
@@ -97,8 +97,8 @@ def _written(fileno: int, chunks: list[Buffer]) -> int:
 
 
 def _write_with_files(chunks: list[Buffer], size: int, transport: asyncio.Transport) -> None:
-    """What the client accepts at once leaves from the page cache; the rest is read, and waits in
-    the transport like everything else.
+    """Bytes that the client accepts at once leave from the page cache; the rest is read, and waits
+    in the transport like everything else.
     """
     sent = 0
     if not transport.get_write_buffer_size() and not transport.is_closing():

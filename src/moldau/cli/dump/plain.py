@@ -192,7 +192,7 @@ def row_line(row: Row) -> str:
 
 
 def _java(name: str, value: Any) -> str:
-    """As Java prints it."""
+    """The value as Java prints it."""
     if name in _OPTIONAL:
         return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
     return str(value).lower() if isinstance(value, bool) else str(value)

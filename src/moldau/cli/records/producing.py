@@ -36,7 +36,7 @@ OnRetry = Callable[[str], None]
 
 @frozen(kw_only=True)
 class Shape:
-    """How input becomes records."""
+    """The rules by which input lines become records."""
 
     is_json: bool = False
     key_separator: bytes | None = None

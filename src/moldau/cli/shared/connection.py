@@ -1,4 +1,4 @@
-"""How a command reaches a cluster: the options that all commands share, and the event loop that
+"""Connects a command to a cluster: the options that all commands share, and the event loop that
 runs them. Ctrl-C cancels the running work, which can clean up, and the status is 130.
 """
 

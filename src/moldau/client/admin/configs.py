@@ -40,7 +40,7 @@ _BROKERS_OWN = {ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER}
 
 
 class ConfigSource(IntEnum):
-    """Where the value of a setting comes from."""
+    """The source of a setting's value."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -77,7 +77,7 @@ class ConfigType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What a `ConfigChange` does. APPEND and SUBTRACT are for settings that are lists."""
+    """The kind of a `ConfigChange`. APPEND and SUBTRACT are for settings that are lists."""
 
     SET = 0
     DELETE = 1

@@ -31,7 +31,7 @@ class DescribedFeatures(NamedTuple):
     supported: dict[str, LevelRange]
     finalized: dict[str, LevelRange]
     epoch: int
-    """Of the finalized features; -1 if there are none."""
+    """The epoch of the finalized features; -1 if there are none."""
 
 
 class UpgradeType(IntEnum):

@@ -37,7 +37,9 @@ class Replica(NamedTuple):
     partition: TopicPartition
     size_bytes: int
     offset_lag: int
-    """How many records the high watermark is ahead; of a future replica, the current replica."""
+    """The number of records by which the high watermark is ahead; for a future replica, by which
+    the current replica is ahead.
+    """
     is_future: bool
     """Whether it is being moved to this directory."""
     damaged: tuple[DamagedRange, ...] = ()

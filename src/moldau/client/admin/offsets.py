@@ -42,9 +42,9 @@ class FoundOffset(NamedTuple):
     offset: int
     """-1 if no record matches."""
     timestamp: int
-    """Of the record, in milliseconds since 1970; -1 for EARLIEST and LATEST."""
+    """The timestamp of the record, in milliseconds since 1970; -1 for EARLIEST and LATEST."""
     leader_epoch: int
-    """Of the leader that wrote the record; -1 if it is unknown."""
+    """The epoch of the leader that wrote the record; -1 if it is unknown."""
 
 
 async def list_offsets(
@@ -68,7 +68,7 @@ async def list_offsets_each(
     wanted: Mapping[TopicPartition, int],
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, FoundOffset | MoldauError]:
-    """As `list_offsets`, with the error of a partition as its result."""
+    """Like `list_offsets`, but the error of a partition is its result."""
     oldest = max((LIST_OFFSETS_SPECIAL.get(time, 0) for time in wanted.values()), default=0)
 
     async def send(node_id: int, partitions: list[TopicPartition]) -> Rows[FoundOffset]:

@@ -44,7 +44,7 @@ class DescribedQuorum(NamedTuple):
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
     listeners: dict[int, tuple[QuorumListener, ...]]
-    """Of the voters, by node; empty if the broker is older than 3.9."""
+    """The listeners of the voters, by node; empty if the broker is older than 3.9."""
 
 
 async def describe_quorum(cluster: Cluster) -> DescribedQuorum:

@@ -1,6 +1,4 @@
-"""What all methods of the asyncio admin client share: settings, the cluster, retries, and results
-per item.
-"""
+"""The base of the asyncio admin client: settings, the cluster, retries, and results per item."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence

@@ -46,7 +46,7 @@ _PATTERN_VERSION = 2
 
 
 class TransactionFilter(NamedTuple):
-    """Which transactions to list. A field that keeps its default excludes nothing."""
+    """Selects the transactions to list. A field that keeps its default excludes nothing."""
 
     states: Sequence[str] = ()
     producer_ids: Sequence[int] = ()
@@ -89,7 +89,7 @@ class PartitionProducer(NamedTuple):
     last_sequence: int
     last_timestamp_ms: int
     start_offset: int | None
-    """Where its open transaction starts; None if none is open."""
+    """The first offset of its open transaction; None if none is open."""
 
 
 async def list_transactions(

@@ -121,7 +121,7 @@ class Committing:
             self._on_done()
 
     async def _commit_once(self, wanted: Offsets) -> None:
-        """Not retried: the next commit includes these offsets."""
+        """Commits without retries: the next commit includes these offsets."""
         if not wanted:
             return
         async with self._turn:

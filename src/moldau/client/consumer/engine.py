@@ -148,7 +148,7 @@ class Engine:
         self._change.set()
 
     def wakeup(self) -> None:
-        """From any thread: the current or the next poll raises WakeupError."""
+        """Makes the current or the next poll raise WakeupError. Any thread may call it."""
         self._must_wake = True
         if self._loop is not None and not self.is_closed:
             with contextlib.suppress(RuntimeError):
@@ -344,7 +344,7 @@ class Engine:
         return True
 
     def fetch_soon(self) -> None:
-        """From any thread: lets the event loop check for room to fetch more."""
+        """Lets the event loop check for room to fetch more. Any thread may call it."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self.fetching.fetch_more)
 

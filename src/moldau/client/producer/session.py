@@ -1,4 +1,6 @@
-"""What the blocking and the asyncio producer share: settings, and the engine made from them."""
+"""The common part of the blocking and the asyncio producer: settings, and the engine made from
+them.
+"""
 
 import asyncio
 import contextlib

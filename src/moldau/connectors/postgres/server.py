@@ -114,7 +114,7 @@ def _line(error: BaseException) -> str:
 class Column(NamedTuple):
     name: str
     kind: str
-    """As the server writes it: `numeric(10,2)`."""
+    """The type in the server's notation: `numeric(10,2)`."""
 
 
 def columns_of(connection: Any, table: str) -> list[Column]:

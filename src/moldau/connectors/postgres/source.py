@@ -58,7 +58,7 @@ _SPLIT_ROWS = 10_000
 
 @frozen(kw_only=True)
 class TableRead:
-    """What to read from which table."""
+    """Options of a read: the table, its columns for ordering, and limits."""
 
     url: str
     table: str

@@ -88,7 +88,7 @@ def topic_options(
 
 
 class StreamTerms(NamedTuple):
-    """How one query reads a source."""
+    """Options with which one query reads a source."""
 
     group: str
     start: str | None = None

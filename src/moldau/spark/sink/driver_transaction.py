@@ -20,7 +20,7 @@ _FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
 class TransactionTicket(NamedTuple):
-    """What a task needs to write in the driver's transaction."""
+    """The settings and identity with which a task writes in the driver's transaction."""
 
     settings: dict[str, str]
     transactional_id: str
