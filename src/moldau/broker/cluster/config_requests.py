@@ -1,6 +1,5 @@
-"""Checks changes of settings before a broker forwards them to the controller: broker settings, it
-forwards changes of settings to the controller: broker settings, which only this broker can
-validate, and logger levels, which concern only this broker.
+"""Checks changes of settings before a broker forwards them to the controller: broker settings,
+which only this broker can validate, and logger levels, which concern only this broker.
 """
 
 from collections import Counter

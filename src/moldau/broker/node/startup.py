@@ -186,7 +186,7 @@ class Directories:
                 try:
                     directory.reserve.take(bytes_max)
                 except OSError as error:
-                    _log.warning("too little room in %s: %s", directory.path, error.strerror)
+                    _log.warning("too little disk space in %s: %s", directory.path, error.strerror)
 
     def release_reserves(self) -> None:
         for directory in self._by_path.values():

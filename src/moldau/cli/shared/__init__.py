@@ -1,3 +1,3 @@
-"""The common parts of all commands: connecting,: connecting, parsing, output, progress, completion,
-escaping. Nothing here knows a particular command.
+"""The common parts of all commands: connecting, parsing, output, progress, completion, escaping.
+Nothing here knows a particular command.
 """

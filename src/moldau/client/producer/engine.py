@@ -458,7 +458,7 @@ class ProducerEngine:
             if names:
                 await self.topics.refresh(names)
         except MoldauError as error:
-            _log.debug("no metadata: %s", error)
+            _log.debug("the metadata request failed: %s", error)
         await self._pause()
 
     async def _identify(self) -> None:
@@ -495,5 +495,5 @@ class ProducerEngine:
         try:
             await self.topics.refresh([name])
         except MoldauError as error:
-            _log.debug("no metadata: %s", error)
+            _log.debug("the metadata request failed: %s", error)
         self._renew_later(name)
