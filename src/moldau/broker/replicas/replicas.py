@@ -167,8 +167,8 @@ class Replicas:
         self.cleaning.start()
 
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The metadata changed to `image`. New partitions follow when their logs are on the disk,
-        and so do the logs of those that are gone.
+        """The metadata changed to `image`. Partitions are added once their logs are on the disk;
+        logs of removed partitions are deleted in the background, too.
         """
         self._follow(delta, image)
         self._pending.begin(self.tasks)

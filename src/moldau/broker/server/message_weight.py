@@ -35,7 +35,7 @@ def _weight(value: Any, seen: set[int]) -> float:
         count = len(value)
         if not count:
             return _LIST_BYTES
-        # What all elements share is found with the first of them.
+        # Objects that all elements share are counted with the first element.
         first, *others = (_weight(each, seen) for each in value[:: -(-count // _SAMPLES_MAX)])
         of_each = sum(others) / max(len(others), 1)
         return _LIST_BYTES + count * _POINTER_BYTES + first + (count - 1) * of_each

@@ -108,7 +108,7 @@ class Group(NamedTuple):
 
     @property
     def is_active(self) -> bool:
-        """Whether it has members, or is about to."""
+        """Whether it has members, or is about to have some."""
         return self.state not in {STATE_EMPTY, STATE_DEAD}
 
 

@@ -86,7 +86,7 @@ class Declarations:
 
 
 def _with_known_inputs(flow: Flow, known: set[str]) -> Flow:
-    """SQL may also read tables of the session and its own names, which are no inputs."""
+    """SQL may also read tables of the session and its own names, which are not inputs."""
     if not isinstance(flow.body, Sql):
         return flow
     inputs = tuple(name for name in flow.inputs if name in known and name != flow.name)

@@ -17,8 +17,8 @@ _LENGTH_MAX = 120
 
 
 def group_of(options: SourceOptions) -> str:
-    """The name, which is the same after a restart. Queries that read the same topics need names of
-    their own.
+    """Returns a name that is the same after a restart. Of several queries that read the same
+    topics, each needs its own `kafka.group.id` or `groupIdPrefix`.
     """
     configured = options.settings.get("group.id")
     if configured:

@@ -101,7 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Any:
         return read_range(self._options, self._columns, partition)
 
-    # How these methods work.
+    # The implementation of these methods
 
     def _connection(self) -> Connection:
         return connection_to(self._options.settings)
