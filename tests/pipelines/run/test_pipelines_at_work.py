@@ -88,7 +88,7 @@ def test_all_targets_get_every_row_once(session: Any, node: ThreadBroker, tmp_pa
     assert headers["__dlq.topic"] == headers["__dlq.pipeline"] == "shop"
     assert (headers["__dlq.partition"], headers["__dlq.offset"]) == ("0", "20")
     assert headers["__dlq.step"] == "orders"
-    assert "no json" in headers["__dlq.error"]
+    assert "not json" in headers["__dlq.error"]
 
 
 def test_a_batch_that_is_run_again_changes_nothing(
