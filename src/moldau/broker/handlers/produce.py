@@ -322,9 +322,7 @@ class _Appends:
             put_refused_append(heavy.answer, error, heavy.partition)
 
     async def append_verified(self) -> None:
-        """Appends the batches that the coordinator has verified. `_refusal` has checked that they
-        have one producer.
-        """
+        """Appends what the coordinator has verified; `_refusal` ensures a single producer."""
         transactional_id = self.request.transactional_id
         assert transactional_id is not None, "_check_flags lets no batch pass without"
         adds = self.ctx.version >= PRODUCE_ADDS_PARTITIONS
