@@ -1,5 +1,5 @@
-"""A table of PostgreSQL, exported for as long as it runs: to a topic, row by row, and back into a
-table of sums.
+"""A PostgreSQL table, exported continuously: row by row to a topic, and summed by customer into
+another table.
 
     export DATABASE_URL=postgresql://moldau:…@127.0.0.1:5432/shop
     moldau pipeline run examples/invoices.py
@@ -13,8 +13,8 @@ URL = "env:DATABASE_URL"
 
 settings = mp.pipeline("invoices", trigger="1s", settings={"bootstrap.servers": "127.0.0.1:9092"})
 
-# New and changed rows are known by `changed`, those of the same moment by the primary key. Ten
-# seconds later everything that began before has been committed.
+# Rows are read in the order of `changed`, and of the primary key where `changed` is equal. The lag
+# leaves open transactions ten seconds to commit.
 invoices = mp.postgres(
     "invoices",
     url=URL,

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 with warnings.catch_warnings():
-    # The report's header says it.
+    # The report's header names the loops.
     warnings.simplefilter("ignore")
     from moldau.compiled import USE_COMPILED
 if not USE_COMPILED:
-    # Chosen, so that no process of a test warns: tests compare what commands print.
+    # Chosen explicitly, so that no process of a test warns: tests compare the output of commands.
     os.environ["MOLDAU_PURE_PYTHON"] = "1"
 
 from moldau.broker.node.event_loop import run_in_loop
 
 pytest_plugins = ["support.rotation"]
 
-# How long an example takes says something about the machine, nothing about us.
+# The duration of an example depends on the machine, not on our code.
 settings.register_profile("moldau", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("moldau")
 

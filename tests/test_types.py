@@ -1,4 +1,4 @@
-"""Names for numbers: conversions lose nothing and refuse what is no UUID."""
+"""Named types for numbers: conversions lose nothing and refuse invalid texts."""
 
 import pytest
 from hypothesis import given
@@ -17,6 +17,6 @@ def test_a_uuid_survives_its_text(raw: bytes) -> None:
 @pytest.mark.parametrize(
     "text", ["", "x", "A" * 21, "A" * 23, "A" * 21 + "+", "/" + "A" * 21, "ü" * 22]
 )
-def test_what_is_no_uuid_is_refused(text: str) -> None:
+def test_invalid_uuids_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a Kafka UUID"):
         parse_uuid(text)

@@ -1,4 +1,4 @@
-"""What nobody foresaw is logged, but not as often as a client can cause it."""
+"""Unforeseen errors are logged, but not as often as a client can cause them."""
 
 import logging
 

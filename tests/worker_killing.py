@@ -1,4 +1,4 @@
-"""Within a task: the machine that it runs on is gone, so to speak. Sent to tasks as it is."""
+"""Kills the worker of a task, as if its machine were gone. Pickled by value for tasks."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ def kill_with_children(pid: int) -> None:
 
 
 def kill_own_worker() -> None:
-    """The worker, the executor that it started, and this process at last."""
+    """Kills the worker, its executor, and finally this process."""
     parents = psutil.Process().parents()
     found = [one for one in parents if WORKER in " ".join(one.cmdline())]
     assert found, "not in a worker"
@@ -30,8 +30,8 @@ def kill_own_worker() -> None:
 
 
 class KillOnce:
-    """For `mapInArrow`: rows pass; the first task that ever sees `number` kills its worker,
-    in the middle of a batch.
+    """For `mapInArrow`: passes rows on; the first task that sees `number` kills its worker in the
+    middle of a batch.
     """
 
     def __init__(self, mark: str, number: int) -> None:

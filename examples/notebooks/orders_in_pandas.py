@@ -25,7 +25,7 @@ spark = (
     .getOrCreate()
 )
 
-# %% All orders that are there now. Only the columns that are named are read.
+# %% All orders so far. Only the named columns are read.
 records = (
     spark.read.format("moldau")
     .schema("value binary")
@@ -38,7 +38,7 @@ parsed = records.select(F.from_json(F.col("value").cast("string"), schema).alias
 orders = parsed.where("order.amount IS NOT NULL").select("order.*").toPandas()
 print(orders.describe())
 
-# %% Sums, in pandas. For a topic that is too large, `groupBy` in Spark comes before `toPandas`.
+# %% Sums, in pandas. For a large topic, aggregate with `groupBy` in Spark before `toPandas`.
 by_user = orders.assign(user=orders["user"].str.lower()).groupby("user")["amount"].sum()
 by_second = orders.set_index("ts").resample("1s")["amount"].sum()
 

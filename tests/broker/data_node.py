@@ -128,9 +128,9 @@ class DataNode:
         self.replicas = Replicas(
             self.directories, node_id=NODE, clock=self.clock, settings=self.settings
         )
-        self.ask_coordinator(LocalPeers(NODE, self.settings, self.clock))
+        self.send_to_coordinator(LocalPeers(NODE, self.settings, self.clock))
 
-    def ask_coordinator(self, peers: Peers) -> None:
+    def send_to_coordinator(self, peers: Peers) -> None:
         """Transactions are verified with these peers from now on."""
         self.verification = TransactionVerification(
             peers, cast("Any", self), self.settings, self.clock, self.tasks
@@ -197,7 +197,7 @@ class DataNode:
         if hasattr(self, "replicas"):
             self.replicas.apply(delta, self.image)
             if self.makes_logs_at_once:
-                self.replicas.catch_up_here()
+                self.replicas.catch_up_blocking()
 
     def create_topic(
         self,

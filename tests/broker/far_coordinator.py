@@ -45,7 +45,7 @@ class FarCoordinator:
         self._may_answer.set()
 
     async def is_requested(self) -> None:
-        """Once for each request."""
+        """Waits for the next request."""
         await self._is_requested.acquire()
 
     def add(self, transactional_id: str, *partitions: tuple[str, int]) -> None:
@@ -100,12 +100,12 @@ class FarCoordinator:
 
 
 def coordinated(node: DataNode, *, fenced: bool = False) -> FarCoordinator:
-    """From now on another broker coordinates all transactions of `node`'s clients."""
+    """Lets another broker coordinate all transactions of `node`'s clients from now on."""
     broker: Any = RegisterBrokerRecord(broker_id=COORDINATOR, broker_epoch=1, fenced=fenced)
     node.commit(broker)
     node.create_topic(
         TRANSACTION_STATE, number=TRANSACTION_STATE_NUMBER, partitions=3, replicas=(COORDINATOR,)
     )
     coordinator = FarCoordinator()
-    node.ask_coordinator(coordinator)
+    node.send_to_coordinator(coordinator)
     return coordinator

@@ -203,7 +203,7 @@ class TransactionNode:
         return self.node.services.transactions.shard_of(name).transactions[name]
 
     async def settled(self, name: str = "a") -> Transaction:
-        """Once it is at rest."""
+        """The transaction, once it is complete."""
         await until(lambda: self.known(name).state in AT_REST)
         return self.known(name)
 

@@ -1,4 +1,6 @@
-"""Runs `moldau` as users do, in a process of its own; or in ours, where it is the same."""
+"""Runs `moldau` in a process of its own as users do, or in the test's process where that is
+equivalent.
+"""
 
 import contextlib
 import io
@@ -45,7 +47,7 @@ def moldau(
 def moldau_here(
     *arguments: object, cwd: Path | None = None, stdin: bytes = b"", **environment: str
 ) -> Ran:
-    """Without a process, which takes most of a second to start on a busy machine."""
+    """In the test's process: starting another takes most of a second on a busy machine."""
     output = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     errors = io.StringIO()
     with (

@@ -1,6 +1,6 @@
-"""A name of the worst kind, and whether what was printed does harm."""
+"""A malicious name, and a check whether printed text is harmless."""
 
-# A title, an end of screen in one byte, a change of direction, a line of its own.
+# A window title, a clear of the screen in one byte, a change of direction, a line of its own.
 EVIL = "\x1b]0;evil\x07\x9b2J\u202e\nmoldau all is well"
 
 

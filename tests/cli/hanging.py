@@ -1,4 +1,4 @@
-"""Transactions as tests need them: open ones by a real client, and a hanging one."""
+"""Transactions for tests: open ones by a real client, and hanging ones."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,13 +21,13 @@ TIMEOUT_S = 60.0
 # The last version that adds no partition to a transaction automatically.
 _PRODUCE_VERSION = 11
 _NO_LEADER_YET = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-# The last that Kafka 4.3 calls stable.
+# The last version that Kafka 4.3 calls stable.
 _INIT_VERSION = 5
 
 
 @contextmanager
 def transactional(address: str, transactional_id: str, **settings: Any) -> Iterator[Any]:
-    """A producer that has its id and epoch."""
+    """A producer that has initialised its transactions."""
     config = {name.replace("_", "."): value for name, value in settings.items()}
     base = {"bootstrap.servers": address, "transactional.id": transactional_id, "log_level": 0}
     producer = Producer(base | config)
@@ -37,8 +37,8 @@ def transactional(address: str, transactional_id: str, **settings: Any) -> Itera
 
 
 def write_unannounced(address: str, topic: str, partition: int, timestamp_ms: int) -> int:
-    """A transactional batch of a producer that no coordinator knows, as a late write would leave it
-    on a broker that does not verify; gives the producer's id.
+    """Writes a transactional batch of a producer that no coordinator knows, as a late write would
+    leave it on a broker that does not verify. Returns the producer's id.
     """
     with WireClient(address) as client:
         answer = client.ask(InitProducerIdRequest(transactional_id=None), _INIT_VERSION)

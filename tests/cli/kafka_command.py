@@ -1,4 +1,4 @@
-"""`moldau` pointed at a broker, and fresh names on it."""
+"""Runs `moldau` against a broker, and makes fresh names on it."""
 
 import itertools
 import json
@@ -24,7 +24,7 @@ class KafkaCommand:
     address: str
 
     def __call__(self, *arguments: object, stdin: bytes = b"", status: int = 0) -> Ran:
-        """In our process; the status is part of what is promised."""
+        """Runs in the test's process, and checks the exit status."""
         ran = moldau_here(*arguments, stdin=stdin, MOLDAU_BOOTSTRAP=self.address)
         assert ran.status == status, ran
         return ran
@@ -63,7 +63,7 @@ class KafkaCommand:
         output: IO[bytes] | None = None,
         **environment: str,
     ) -> tuple[int, str]:
-        """All three streams are a terminal, but for an `output` elsewhere."""
+        """All three streams are a terminal, except that `output` may go elsewhere."""
         ours, theirs = pty.openpty()
         with subprocess.Popen(
             [*COMMAND, *map(str, arguments)],
@@ -96,7 +96,7 @@ class KafkaCommand:
             return status, printed, output.read().decode()
 
     def has_member(self, group: str) -> bool:
-        """Whether the group has a member, and no rebalance is under way."""
+        """Whether the group has a member, and no rebalance is in progress."""
         printed = self.with_any_status("groups", "describe", group, "--json").output
         found = json.loads(printed) if printed else []
         return any(one["members"] and one["state"] == "Stable" for one in found)

@@ -1,4 +1,4 @@
-"""The command as such: version, help, completion, usage errors, pipes and interrupts."""
+"""The command itself: version, help, completion, usage errors, pipes and interrupts."""
 
 import os
 import pty
@@ -13,14 +13,14 @@ from cli.command import COMMAND, moldau, moldau_here
 from storage.samples import unpack
 
 
-def test_version_says_what_runs() -> None:
+def test_the_version_names_python_and_the_loops() -> None:
     ran = moldau("--version")
     assert ran.status == 0
     assert f"moldau {version('moldau')}, Python 3." in ran.output
     assert "compiled loops: " in ran.output
 
 
-def test_version_admits_that_the_twins_run() -> None:
+def test_the_version_reports_that_the_python_twins_run() -> None:
     assert "compiled loops: no (Python twins)" in moldau("--version", MOLDAU_PURE_PYTHON="1").output
 
 
@@ -98,7 +98,7 @@ def test_completion_offers_the_commands() -> None:
         ("dump", "--no-such-option", "x"),
     ],
 )
-def test_a_usage_error_is_one_line_and_status_2(arguments: tuple[str, ...]) -> None:
+def test_a_usage_error_is_one_line_with_status_2(arguments: tuple[str, ...]) -> None:
     ran = moldau_here(*arguments)
     assert ran.status == 2
     assert ran.output == ""
@@ -106,7 +106,7 @@ def test_a_usage_error_is_one_line_and_status_2(arguments: tuple[str, ...]) -> N
     assert "--help" in ran.errors
 
 
-def test_a_missing_file_is_one_line_and_status_2() -> None:
+def test_a_missing_file_is_an_error_of_one_line_with_status_2() -> None:
     ran = moldau("dump", "/no/such/file.log")
     assert ran.status == 2
     assert ran.output == ""
@@ -127,7 +127,7 @@ def partition(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("output", ["plain", "json", "table"])
-def test_a_reader_that_leaves_early_is_no_error(partition: Path, output: str) -> None:
+def test_a_reader_that_leaves_early_is_not_an_error(partition: Path, output: str) -> None:
     with subprocess.Popen(
         [*COMMAND, "dump", "--records", "--format", output, str(partition)],
         stdout=subprocess.PIPE,
@@ -139,7 +139,7 @@ def test_a_reader_that_leaves_early_is_no_error(partition: Path, output: str) ->
         running.stdout.close()
         errors = running.stderr.read()
     assert errors == b""
-    # What a shell shows for a program that a closed pipe ended.
+    # The status that a shell reports for a program ended by a closed pipe.
     assert running.returncode == 141
 
 

@@ -1,4 +1,4 @@
-"""What the help shows can be typed: every example appears as it is written, and is understood."""
+"""Every example in the help can be typed: it is shown as written, and parsed."""
 
 import re
 import shlex
@@ -42,7 +42,7 @@ def test_examples_are_shown_as_they_are_written_and_understood(path: tuple[str, 
 
 
 def understood(line: str) -> None:
-    """Options and arguments are those of the command; nothing is run."""
+    """The options and arguments belong to the command; nothing is run."""
     words = shlex.split(line)[1:]
     length = next(size for size in (2, 1) if tuple(words[:size]) in COMMANDS)
     COMMANDS[tuple(words[:length])].make_context(words[0], words[length:]).close()

@@ -1,5 +1,5 @@
-"""What an admin client can do with any broker: Moldau here, and Apache Kafka in tests/interop.
-The fixture `bootstrap` says where it is.
+"""The cases of the admin client for any broker: Moldau here, Apache Kafka in tests/interop. The
+fixture `bootstrap` has the address.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""Short ways to a cluster and a fresh topic."""
+"""Shorthands for a cluster and a fresh topic."""
 
 import itertools
 import os
@@ -34,7 +34,7 @@ async def write(node: ThreadBroker, topic: str, values: list[bytes], partition: 
 async def read_all(
     cluster: Cluster, topic: str, isolation: str = "read_uncommitted"
 ) -> dict[int, list[Record]]:
-    """Everything up to the end, by partition."""
+    """All records up to the end, by partition."""
     partitions = (await cluster.topic(topic)).topic_partitions
     found: dict[int, list[Record]] = {one.partition: [] for one in partitions}
     bootstrap = ",".join(map(str, cluster.settings.bootstrap))

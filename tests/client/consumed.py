@@ -1,4 +1,4 @@
-"""Short ways to read with a consumer and to write what it shall read."""
+"""Shorthands for reading with a consumer, and for writing the records that it reads."""
 
 import itertools
 import os
@@ -33,7 +33,7 @@ def produce(
     partition: int | None = None,
     **settings: Any,
 ) -> None:
-    """Without a partition, by the value as a key."""
+    """Without a partition, the value is also the key."""
     producer = ConfluentProducer(
         {"bootstrap.servers": bootstrap, **{k.replace("_", "."): v for k, v in settings.items()}}
     )
@@ -51,7 +51,7 @@ def consumer_of(node: ThreadBroker, **settings: Any) -> Consumer:
 
 
 def read(consumer: Consumer, count: int, patience_s: float = PATIENCE_S) -> list[ConsumerRecord]:
-    """Exactly so many records; the caller says how many there are."""
+    """Exactly `count` records."""
     found: list[ConsumerRecord] = []
     deadline = time.monotonic() + patience_s
     while len(found) < count:
@@ -65,7 +65,7 @@ def values(records: Iterable[ConsumerRecord]) -> list[Any]:
 
 
 def poll_until(condition: Callable[[], bool], *polled: Any, patience_s: float = PATIENCE_S) -> None:
-    """Polls the consumers, which must get nothing that matters, until something holds."""
+    """Polls the consumers, whose records are dropped, until the condition holds."""
     deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"

@@ -33,7 +33,7 @@ class LossyProxy:
 
     @contextlib.contextmanager
     def broker(self) -> Iterator[Any]:
-        """One that sends its clients here."""
+        """A broker that advertises the proxy's address."""
         with broker({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}"}) as node:
             self.serve(int(node.bootstrap.rpartition(":")[2]))
             yield node
@@ -52,7 +52,7 @@ class LossyProxy:
         self._swallows = True
 
     def cut_in_the_middle(self, times: int) -> None:
-        """Of the next long answers only a half arrives, and then the connection ends."""
+        """Cuts the connection in the middle of the next `times` long responses."""
         self._halves = times
 
     @property
@@ -60,18 +60,18 @@ class LossyProxy:
         return self._halves == 0
 
     def cut_when_swallowed(self) -> None:
-        """Waits until an answer was lost, then cuts all connections."""
+        """Waits until a response was lost, then cuts all connections."""
         assert self._swallowed.wait(_PATIENCE_S)
         self._swallows = False
         self._cut()
 
     def cut_after(self, request_bytes: int) -> None:
-        """The broker gets so many bytes more, then all connections are cut."""
+        """Cuts all connections once the broker has received `request_bytes` more."""
         self._request_bytes_left = request_bytes
 
     @property
     def is_whole(self) -> bool:
-        """Whether no cut is still to come."""
+        """Whether all planned cuts have happened."""
         return self._request_bytes_left is None
 
     def __enter__(self) -> Self:

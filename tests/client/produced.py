@@ -1,4 +1,4 @@
-"""What a test of producers needs: small batches, and everything that is in a topic afterwards."""
+"""Helpers for tests of producers: small batches, and all records that a topic has afterwards."""
 
 import asyncio
 from typing import Any

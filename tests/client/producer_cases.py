@@ -1,5 +1,5 @@
-"""What a producer can do with any broker, blocking and asyncio: Moldau here, and Apache Kafka
-in tests/interop. The fixture `bootstrap` says where it is; librdkafka reads what was written.
+"""The cases of the producers, blocking and asyncio, for any broker: Moldau here, Apache Kafka in
+tests/interop. The fixture `bootstrap` has the address; librdkafka reads the records.
 """
 
 import itertools
@@ -29,7 +29,7 @@ Places = dict[int, list[Any]]
 
 
 class AwaitedDelivery:
-    """Of the asyncio producer, waited for as one of the other."""
+    """A delivery of the asyncio producer with the blocking interface."""
 
     def __init__(self, thread: LoopThread, delivery: Any) -> None:
         self._thread = thread
@@ -55,7 +55,7 @@ class AwaitedDelivery:
 
 
 class BlockingAioProducer:
-    """`moldau.aio.Producer` in a loop of its own, called as the blocking one is."""
+    """`moldau.aio.Producer` in a loop of its own, with the blocking interface."""
 
     def __init__(self, bootstrap: str, **settings: Any) -> None:
         self._thread = LoopThread("aio-producer")
@@ -122,7 +122,9 @@ def new_topic(bootstrap: str) -> Callable[..., str]:
 
 @pytest.fixture
 def read(bootstrap: str) -> Iterator[Callable[..., Places]]:
-    """librdkafka's messages of a topic, by partition; of transactions, only committed ones."""
+    """The messages of a topic as librdkafka reads them, by partition; of transactions, only
+    committed ones.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -1,4 +1,4 @@
-"""A schema registry for tests: what Confluent's REST interface answers, kept in memory."""
+"""A schema registry for tests: Confluent's REST interface, kept in memory."""
 
 import json
 import threading

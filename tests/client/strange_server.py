@@ -1,5 +1,5 @@
-"""A server on loopback that handles each connection with a coroutine function: for peers
-that do not behave as Kafka does.
+"""A server on loopback that handles each connection with a coroutine function: for peers that do
+not behave like Kafka.
 """
 
 import asyncio

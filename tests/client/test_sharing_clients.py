@@ -134,7 +134,7 @@ def test_an_asyncio_client_belongs_to_one_event_loop(node: ThreadBroker, kind: s
 
 
 def test_closed_clients_leave_no_threads_or_sockets() -> None:
-    """Tasks, threads and descriptors, of both faces."""
+    """Neither tasks, threads nor descriptors, of both kinds of clients."""
 
     async def use(bootstrap: str, topic: str) -> set[asyncio.Task[Any]]:
         async with (

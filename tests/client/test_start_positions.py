@@ -1,4 +1,4 @@
-"""Where reading begins: at every place that a command can name."""
+"""Every start position that a command can name."""
 
 import pytest
 from client.clusters import cluster_of, fresh_topic

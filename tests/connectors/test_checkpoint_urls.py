@@ -1,4 +1,4 @@
-"""Checkpoints where only Hadoop's file systems lead: what belongs to them lies with them."""
+"""Checkpoints on Hadoop's file systems: their metadata is stored with them."""
 
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ steps:
 
 def test_a_run_resumes_from_a_url(session: Any, node: ThreadBroker, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
-    # Another file system to everybody who asks, kept on this disk.
+    # A different file system to its users, although its files are on this disk.
     hadoop = session.sparkContext._jsc.hadoopConfiguration()
     hadoop.set("fs.viewfs.mounttable.state.link./disk", f"file://{tmp_path}/disk")
     make_topics(node, "far")
@@ -62,7 +62,9 @@ def test_a_run_resumes_from_a_url(session: Any, node: ThreadBroker, tmp_path: Pa
     assert not notes.forget()
 
 
-def test_a_file_system_that_is_not_there(session: Any, node: ThreadBroker, tmp_path: Path) -> None:
+def test_an_unavailable_file_system_is_an_error(
+    session: Any, node: ThreadBroker, tmp_path: Path
+) -> None:
     path = written(tmp_path, "far.yaml", PIPELINE.format(bootstrap=node.bootstrap))
     folder = RunFolder(tmp_path / "here", "nowhere://host/far")
     running = Running(session, mp.load(path), folder)

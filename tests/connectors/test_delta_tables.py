@@ -1,4 +1,4 @@
-"""Delta as a target whose flow changes: what its readers find, and what is refused."""
+"""Delta as a target whose flow changes: what readers find, and what is refused."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def lake(session: Any, tmp_path: Path) -> Iterator[Path]:
 
 
 def put(lake: Path, rows: Any, batch: int, **table: Any) -> None:
-    """One batch, by a run of its own."""
+    """Writes one batch, in a new run."""
     DeltaTarget(mp.table(lake, format="delta", **table), "shop.lake").write(rows, batch)
 
 
@@ -32,7 +32,7 @@ def rows_of(lake: Path) -> list[tuple[Any, ...]]:
     return sorted(zip(*found.values(), strict=True), key=repr)
 
 
-def test_columns_may_come_and_go_but_not_change(session: Any, lake: Path) -> None:
+def test_columns_may_be_added_and_removed_but_not_change(session: Any, lake: Path) -> None:
     put(lake, session.range(2), 0)
     put(lake, session.sql("SELECT 2L AS id, 'new' AS word, struct(1 AS x) AS part"), 1)
     put(lake, session.sql("SELECT 'old' AS word"), 2)
@@ -50,7 +50,7 @@ def test_columns_may_come_and_go_but_not_change(session: Any, lake: Path) -> Non
     with pytest.raises(mp.MoldauError, match="partitioned by nothing, and partition_by says word"):
         put(lake, session.sql("SELECT 'a' AS word"), 3, partition_by="word")
     assert (DeltaTable(lake).version(), set(lake.rglob("*"))) == (version, files)
-    # Batches that are there, and gone on behind them.
+    # Committed batches, and the next ones.
     put(lake, session.sql("SELECT 'old' AS word"), 2)
     assert rows_of(lake) == whole
     with pytest.raises(StaleCheckpointError, match="it is an older copy"):

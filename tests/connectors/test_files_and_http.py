@@ -28,7 +28,7 @@ FOLDERS = ("json", "csv", "parquet")
 
 
 def drop_files(folder: Path, number: int, rows: range) -> None:
-    """One of each kind, there all at once."""
+    """One file of each kind, which appear atomically."""
     contents = {
         "json": "".join(f'{{"n": {n}, "word": "w{n}"}}\n' for n in rows).encode(),
         "csv": ("n,word\n" + "".join(f"{n},w{n}\n" for n in rows)).encode(),
@@ -105,7 +105,7 @@ def test_files_of_every_kind(session: Any, node: ThreadBroker, tmp_path: Path) -
     assert told["bad.csv"]["__dlq.error"].startswith("the line is not csv of the columns n BIGINT")
 
 
-def test_files_that_are_otherwise_than_said(
+def test_files_with_other_contents_than_declared(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:
     content = FILES.format(name="strict_files", bootstrap=node.bootstrap, more="", steps="")
@@ -140,7 +140,7 @@ steps: {{all: {{sql: SELECT n FROM items, into: {{topic: {name}.out}}}}}}
 
 
 class Items:
-    """A server that gives at most two items behind `since`."""
+    """A server that returns at most two items after `since`."""
 
     def __init__(self, items: list[Any]) -> None:
         self.items = items
@@ -174,7 +174,7 @@ def test_an_address_is_read_page_by_page(
             run_once(session, pipeline, tmp_path)
         assert "\n" not in str(caught.value)
         monkeypatch.setenv("LAKE_TOKEN", "secret")
-        # It does not answer at first, and once with something else.
+        # It does not respond at first, and then once with something else.
         items.next_answers = iter([Told(503), Told(200, b"<html>"), Told(200, b'{"error": 1}')])
         run_once(session, pipeline, tmp_path)
         run_once(session, pipeline, tmp_path)
@@ -183,7 +183,7 @@ def test_an_address_is_read_page_by_page(
         assert numbers(session, node, "paged.out") == [*range(5)]
         items.items.append(7)
         run_once(session, pipeline, tmp_path)
-        # As after a crash: what is asked now would be another answer.
+        # As after a crash: a request now would get another response.
         last = max((tmp_path / "checkpoint" / "items" / "commits").glob("?"))
         last.unlink()
         items.items.remove(7)
@@ -205,10 +205,10 @@ WAIT_S = 400.0
 
 
 @pytest.mark.slow
-def test_runs_over_files_and_addresses_that_are_killed(
+def test_killed_runs_over_files_and_addresses_lose_nothing(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:
-    """Each answer holds a number that no other has: one that was asked for again would be seen."""
+    """Each response has a unique number, so that a repeated request would be visible."""
     count = iter(range(1_000_000))
 
     def answer(request: BaseHTTPRequestHandler) -> Told:
@@ -235,5 +235,5 @@ def test_runs_over_files_and_addresses_that_are_killed(
         assert numbers(session, node, f"killed_files.{kind}") == [*range(ROWS)]
     polled = numbers(session, node, "killed_files.polled")
     assert len(polled) == len(set(polled)) > 2
-    # What was asked for and not kept was never counted: at most one, where the run was killed.
+    # A response that was not stored does not count: at most one, where the run was killed.
     assert len(set(range(polled[-1])) - set(polled)) <= 1

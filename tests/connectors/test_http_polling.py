@@ -1,4 +1,4 @@
-"""What an HTTP source makes of answers, without Spark; and what it says of servers that fail."""
+"""Responses of an HTTP source, and its errors for failing servers, without Spark."""
 
 import json
 from http.server import BaseHTTPRequestHandler
@@ -45,7 +45,7 @@ TOKEN = HttpOptions(url="http://host/", path="rows", cursor_param="page", cursor
         (b"n\r\n1\r\n", HttpOptions(url="u", is_lines=True, skips_first_line=True), ["1"], None),
     ],
 )
-def test_rows_of_an_answer(
+def test_rows_of_a_response(
     body: bytes, options: HttpOptions, values: list[str], error: str | None
 ) -> None:
     found = list(rows_of(body, options))
@@ -59,13 +59,13 @@ def test_a_cursor_continues_after_the_last_row() -> None:
     assert (first.poll, first.cursor, first.etag) == (1, "7", "x")
     assert address_of(SINCE, PollPosition()) == "http://host/?since=0"
     assert address_of(SINCE, first) == "http://host/?since=7"
-    # An answer without new rows does not count, nor does a repeated one.
+    # A response without new rows does not count, nor does a repeated one.
     assert position_after(first, b"[]", SINCE, {}) is first
     assert position_after(first, b'[{"id": 3}, {"id": 7}]', SINCE, {}) is first
     assert read_position(write_position(first)) == first
 
 
-def test_a_cursor_that_the_answer_names() -> None:
+def test_a_cursor_from_a_field_of_the_response() -> None:
     page = json.dumps({"rows": [{"id": 1}], "meta": {"next": "p2"}}).encode()
     first = position_after(PollPosition(), page, TOKEN, {})
     assert address_of(TOKEN, PollPosition()) == "http://host/"
@@ -83,7 +83,7 @@ def test_a_cursor_that_the_answer_names() -> None:
         ({"url": "http://x", "headers": "[1]"}, "headers must be a JSON object"),
     ],
 )
-def test_options_that_are_wrong(options: dict[str, str], said: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         read_options(options)
 
@@ -107,7 +107,7 @@ def answering(request: BaseHTTPRequestHandler) -> Told:
     )
 
 
-def test_what_servers_answer() -> None:
+def test_responses_of_servers() -> None:
     with serving(answering) as server:
 
         def asked(path: str, place: PollPosition = NOWHERE) -> bytes | None:
@@ -131,15 +131,15 @@ def test_what_servers_answer() -> None:
         request_answer(HttpOptions(url=gone), PollPosition())
 
 
-def test_an_answer_is_kept_until_it_is_forgotten(tmp_path: Path) -> None:
+def test_a_response_is_kept_until_it_is_deleted(tmp_path: Path) -> None:
     kept = KeptAnswers(str(tmp_path / "answers"))
     first = position_after(PollPosition(), b"[1]\n[2]", HttpOptions(url="u", is_lines=True), {})
-    assert kept.place_of(1) is None
+    assert kept.position_of(1) is None
     assert kept.keep(first, b"[1]\n[2]") == first
-    # A second one under the same number comes too late.
+    # A second one with the same number is ignored.
     assert kept.keep(first._replace(etag="other"), b"[1]\n[2]") == first
     again = KeptAnswers(str(tmp_path / "answers"))
-    assert again.place_of(1) == first
+    assert again.position_of(1) == first
     assert again.body_of(1) == b"[1]\n[2]"
     with pytest.raises(HttpError, match=r"answer 2 is not in .*restore both together"):
         again.body_of(2)
@@ -147,10 +147,10 @@ def test_an_answer_is_kept_until_it_is_forgotten(tmp_path: Path) -> None:
     with pytest.raises(HttpError, match="is damaged"):
         again.body_of(1)
     again.forget(1)
-    assert kept.place_of(1) is None
+    assert kept.position_of(1) is None
 
 
-def test_answers_and_checkpoint_are_in_one_place(tmp_path: Path) -> None:
+def test_responses_and_checkpoint_must_match(tmp_path: Path) -> None:
     content = "sources: {items: {http: 'http://127.0.0.1/', schema: n INT}}\n"
     content += "steps: {all: {sql: SELECT n FROM items, into: {topic: out}}}\n"
     path = written(tmp_path, "items.yaml", content)

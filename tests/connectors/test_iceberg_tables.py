@@ -1,5 +1,5 @@
-"""Iceberg as a target: each batch is one snapshot, once, even with other writers; and what
-other readers find there.
+"""Iceberg as a target: each batch is one snapshot, once, despite other writers; and what other
+readers find.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ NAME = "shop.lake"
 
 @pytest.fixture
 def checkpoint(session: Any, tmp_path: Path) -> Iterator[Path]:
-    """As Spark makes it before each batch, with the query's id."""
+    """A checkpoint as Spark writes it before each batch, with the query's id."""
     (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
     session.sparkContext.setLocalProperty(QUERY, "query-1")
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
@@ -36,7 +36,7 @@ def planned(checkpoint: Path, batch: int, end: int) -> None:
 def written(
     checkpoint: Path, rows: Any, batch: int, kind: type[IcebergTarget] = IcebergTarget, **table: Any
 ) -> None:
-    """One batch, by a run of its own."""
+    """Writes one batch, in a new run."""
     planned(checkpoint, batch, 10 * batch)
     told: dict[str, Any] = {"path": checkpoint.parent / "lake", "format": "iceberg"} | table
     place = mp.table(**told)
@@ -49,7 +49,7 @@ def table_at(folder: Path) -> Any:
 
 
 def columns_of(table: Any, *names: str) -> list[tuple[Any, ...]]:
-    """As pyiceberg and polars, whose reader is its own, see them."""
+    """Read by pyiceberg and by polars, which has a reader of its own."""
     found = table.scan().to_arrow().select(names).to_pydict()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
@@ -89,12 +89,12 @@ def test_partitions_and_every_kind_of_column(session: Any, checkpoint: Path) -> 
     assert only["many"].to_pylist()[0] == [only["both"].to_pylist()[0]["m"]]
 
 
-def test_a_batch_is_there_once_and_an_old_checkpoint_is_refused(
+def test_a_batch_is_committed_once_and_an_old_checkpoint_is_refused(
     session: Any, checkpoint: Path
 ) -> None:
     for batch in (0, 0, 1, 1):
         written(checkpoint, session.range(10 * batch, 10 * batch + 10), batch)
-    # Nothing came: no snapshot of nothing.
+    # Without rows there is no snapshot.
     written(checkpoint, session.range(0), 2)
     table = table_at(checkpoint.parent)
     assert sorted(columns_of(table, "id")) == [(n,) for n in range(20)]
@@ -110,7 +110,7 @@ def test_a_batch_is_there_once_and_an_old_checkpoint_is_refused(
     )
     with pytest.raises(StaleCheckpointError, match="committed with other offsets"):
         target.write(session.range(5), 1)
-    # A new checkpoint is a new query, which begins where it says.
+    # A new checkpoint is a new query, which starts where its sources say.
     session.sparkContext.setLocalProperty(QUERY, "query-2")
     written(checkpoint, session.range(20, 21), 0)
     table.refresh()
@@ -131,7 +131,7 @@ def test_a_batch_is_recognised_when_its_snapshot_has_expired(
 
 
 class Overtaken(IcebergTarget):
-    """Somebody commits between its writing and its commit: `rival` says who."""
+    """Another writer, `rival`, commits between its writing and its commit."""
 
     rival: Any
 
@@ -140,7 +140,7 @@ class Overtaken(IcebergTarget):
         super()._commit(*given)
 
 
-def test_a_run_that_was_overtaken_commits_nothing_twice(session: Any, checkpoint: Path) -> None:
+def test_a_concurrent_commit_does_not_duplicate_a_batch(session: Any, checkpoint: Path) -> None:
     rows = session.range(10)
     Overtaken.rival = lambda: written(checkpoint, rows, 0)
     written(checkpoint, rows, 0, Overtaken)
@@ -154,7 +154,7 @@ def test_a_run_that_was_overtaken_commits_nothing_twice(session: Any, checkpoint
     assert len(table.snapshots()) == 3
 
 
-def test_columns_may_come_and_go_but_not_change(session: Any, checkpoint: Path) -> None:
+def test_columns_may_be_added_and_removed_but_not_change(session: Any, checkpoint: Path) -> None:
     written(checkpoint, session.range(2), 0)
     written(checkpoint, session.sql("SELECT 2L AS id, 'new' AS word"), 1)
     written(checkpoint, session.sql("SELECT 'old' AS word"), 2)

@@ -1,5 +1,5 @@
-"""A run is killed between its stage and its commit, and behind its commit; the server is restarted
-under a run: each row is there once.
+"""A run is killed between its stage and its commit, and after its commit; the server is restarted
+during a run. Each row is in the table once.
 """
 
 import json
@@ -54,8 +54,8 @@ def test_a_run_is_killed_while_a_target_is_committed_and_another_is_not(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The second table is locked: its batch is in the stage and cannot be merged, while that of
-    the first is committed, and Spark has not written down that the batch is done.
+    """The second table is locked, so its batch is staged but not merged, while the first table is
+    committed and Spark has not recorded the end of the batch.
     """
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     path = prepared(node, postgres, tmp_path, "struck")

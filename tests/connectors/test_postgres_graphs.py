@@ -1,4 +1,4 @@
-"""Tables of PostgreSQL and change events as files declare them; what is said to the server."""
+"""Declarations of PostgreSQL tables and change events, and the SQL statements made from them."""
 
 from pathlib import Path
 
@@ -82,7 +82,7 @@ def test_a_file_declares_tables_and_events(tmp_path: Path) -> None:
         ("{topic: seen}", "{topic: seen, format: debezium}", "debezium can only be read"),
     ],
 )
-def test_what_cannot_be_is_reported_with_its_place(
+def test_invalid_declarations_are_reported_with_their_location(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
     assert old in YAML
@@ -109,12 +109,12 @@ def test_names_cannot_leave_their_quotes() -> None:
         ("array<decimal(10,2)>", "numeric(10,2)[]"),
     ],
 )
-def test_kinds_go_both_ways(spark: str, postgres: str) -> None:
+def test_types_are_converted_both_ways(spark: str, postgres: str) -> None:
     assert kind_of(spark) == postgres
     assert spark_kind_of(postgres) == spark
 
 
-def test_kinds_that_only_one_side_has() -> None:
+def test_types_that_only_one_side_has() -> None:
     assert kind_of("struct<a:int>") == kind_of("map<string,int>") == "jsonb"
     assert kind_of("array<array<int>>") == "jsonb"
     assert [spark_kind_of(kind) for kind in ("uuid", "jsonb", "numeric(50,2)", "time")] == [
@@ -137,13 +137,13 @@ def test_an_upsert_takes_the_last_of_each_key_and_deletes() -> None:
     assert 'ON CONFLICT ("id") DO UPDATE SET "n" = excluded."n"' in statement
 
 
-def test_a_range_begins_behind_one_row_and_ends_with_another() -> None:
+def test_a_range_starts_after_one_row_and_ends_with_another() -> None:
     cursor = Cursor(table="t", columns=("at", "id"), kinds=("date", "integer"), lag_ms=5)
     where, values = cursor.between(("2026-11-01", "5"), ("2026-11-02",))
     assert '("at", "id") > (%s::date, %s::integer)' in where
     assert '("at") <= (%s::date)' in where
     assert values == ["2026-11-01", "5", "2026-11-02"]
-    # An end was chosen with the lag; what is behind the start alone still has to wait for it.
+    # An end was chosen with the lag; rows after the start alone still have to wait for it.
     assert "interval" not in where
     assert "interval '5 milliseconds'" in cursor.between(None, None)[0]
 

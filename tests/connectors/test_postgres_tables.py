@@ -39,7 +39,7 @@ steps:
 
 
 def run_again(session: Any, pipeline: mp.Pipeline, folder: Path) -> None:
-    """As after a crash between the targets' commits and Spark's own."""
+    """Runs the last batch again, as after a crash between the targets' commits and Spark's own."""
     for file in (folder / "checkpoint").glob("*/commits/*0*"):
         file.unlink()
     run_once(session, pipeline, folder)
@@ -148,7 +148,7 @@ def test_rows_of_equal_time_are_read_once_each(
     pipeline = mp.load(written(tmp_path, "ticks.yaml", content))
     run_once(session, pipeline, tmp_path)
     assert len(list((tmp_path / "checkpoint" / "rows" / "commits").glob("?"))) == 3
-    # The same time as the last that was read, and a change of one that was read.
+    # Rows with the same time as the last one read, and a change of one that was read.
     postgres.rows(insert.format(11, 12), moment)
     postgres.rows("UPDATE ticks SET note = 'second', changed = now() WHERE id = 5")
     run_again(session, pipeline, tmp_path)
@@ -262,7 +262,7 @@ steps:
         ({"target": "stranger"}, 'password authentication failed for user "stranger"'),
     ],
 )
-def test_what_is_wrong_is_reported_in_a_line(
+def test_invalid_tables_are_an_error_of_one_line(
     session: Any, postgres: PostgresProcess, tmp_path: Path, changes: dict[str, str], said: str
 ) -> None:
     if not postgres.rows("SELECT to_regclass('amounts')")[0][0]:

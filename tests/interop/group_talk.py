@@ -384,7 +384,7 @@ def talk(address: str, path: Path, kind: type[Conversation] = Conversation) -> t
 
 
 def go_on(conversation: Conversation, path: Path) -> tuple[str, str]:
-    """As `talk`, with clients that have talked before."""
+    """Like `talk`, with clients that have had a conversation before."""
     expected: list[str] = []
     heard: list[str] = []
     for actions, outcomes in blocks_of(path.read_text(encoding="utf-8")):

@@ -1,4 +1,4 @@
-"""What tests of running pipelines do again and again."""
+"""Helpers for tests of running pipelines."""
 
 import json
 from collections.abc import Iterable
@@ -38,13 +38,13 @@ def run_once(session: Any, pipeline: Pipeline, folder: Path) -> list[QueryProgre
 
 
 def queries_of(session: Any, path: Path) -> list[Query]:
-    """As `moldau pipeline check` sees them: there is no broker."""
+    """The queries as `moldau pipeline check` compiles them: without a broker."""
     pipeline = mp.load(path)
     return check_plans(session, pipeline, folder_of(pipeline, path))
 
 
 def records_of(session: Any, node: ThreadBroker, topic: str) -> list[Any]:
-    """All that are committed, with headers as a dict."""
+    """All committed records, with headers as a dict."""
     rows = (
         session.read.format("moldau")
         .option("kafka.bootstrap.servers", node.bootstrap)

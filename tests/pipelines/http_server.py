@@ -15,7 +15,7 @@ class Told(NamedTuple):
 
 @contextmanager
 def serving(answer: Callable[[BaseHTTPRequestHandler], Told]) -> Iterator[str]:
-    """Its address; `answer` is called for each request, one at a time."""
+    """Yields the server's address; `answer` is called for each request, one at a time."""
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -30,7 +30,7 @@ def serving(answer: Callable[[BaseHTTPRequestHandler], Told]) -> Iterator[str]:
             self.wfile.write(told.body)
 
         def log_message(self, *args: object) -> None:
-            """Quiet."""
+            """Logs nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, name="http-server")

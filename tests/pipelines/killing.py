@@ -1,4 +1,4 @@
-"""Runs in processes of their own, which can be killed."""
+"""Pipeline runs in processes of their own, which can be killed."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from moldau.pipelines.run.run_folder import RunFolder
 
 @contextmanager
 def started(path: Path, *options: str) -> "Iterator[subprocess.Popen[bytes]]":
-    """With all its processes; none of them is there afterwards."""
+    """Starts a run. Leaving the block kills it with all its processes."""
     command = [sys.executable, "-m", "moldau", "pipeline", "run", str(path), *options]
     with (path.parent / "errors").open("ab") as errors:
         process = subprocess.Popen(
@@ -38,5 +38,5 @@ def batches_of(folder: RunFolder, pid: int) -> int:
 def has_come_to(
     batch: int, folder: RunFolder, running: "subprocess.Popen[bytes]"
 ) -> Callable[[], bool]:
-    """Or has ended, which is reported then."""
+    """Whether the run has reached that batch. Fails if the run has ended."""
     return lambda: batches_of(folder, running.pid) >= batch or running.poll() is not None

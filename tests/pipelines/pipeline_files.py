@@ -1,4 +1,4 @@
-"""Pipelines as users write them, for tests."""
+"""Pipelines for tests, as users write them."""
 
 from pathlib import Path
 
@@ -72,7 +72,7 @@ def written(folder: Path, name: str, content: str) -> Path:
 
 
 def example_here(name: str, folder: Path, changes: dict[str, str]) -> mp.Pipeline:
-    """One of the examples, with other addresses, in the folder of a test."""
+    """One of the examples, with changed addresses, in the folder of a test."""
     content = (EXAMPLES / name).read_text()
     for old, new in changes.items():
         assert old in content

@@ -1,5 +1,5 @@
-"""Stands between clients and a broker, and steals one answer to an EndTxn: the transaction has
-ended, and who ended it does not hear of it.
+"""A proxy between clients and a broker that drops one response to an EndTxn: the transaction has
+ended, and its producer does not know it.
 """
 
 import socket
@@ -13,7 +13,7 @@ END_TXN = 26
 
 class AnswerThief:
     def __init__(self, which: int) -> None:
-        """Steals the answer to the request of this number, counted from 0."""
+        """Drops the response to the request with this number, counted from 0."""
         self._server = socket.create_server(("127.0.0.1", 0))
         self._broker_port = 0
         self._which = which

@@ -1,4 +1,4 @@
-"""A broker in a thread for the parts that need no JVM, and one Spark session for the others."""
+"""A broker in a thread for tests that need no JVM, and one Spark session for the others."""
 
 import os
 import sys
@@ -25,7 +25,7 @@ def node(running_broker: ThreadBroker) -> Iterator[ThreadBroker]:
 
 @pytest.fixture(scope="session")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Starting Spark takes longer than most tests, so all of a process share it."""
+    """Starting Spark takes longer than most tests, so all tests of a process share it."""
     from spark.copying import environment
     from support.spark_sessions import local_session
 

@@ -1,5 +1,5 @@
-"""A query that copies a topic exactly-once, with a fault in its third batch on request. It
-runs in a test's process, or in one of its own that may be killed.
+"""A query that copies a topic exactly once, with a fault in its third batch on request. It runs in
+the test's process, or in one of its own that may be killed.
 """
 
 import json
@@ -21,7 +21,7 @@ from moldau.spark.sink.task_writer import TransactionWriter
 ROWS = 30_000
 ROWS_PER_BATCH = 6_000
 FAULTY_BATCH = 2
-# More often than any number of tasks and attempts.
+# More than any number of tasks and attempts.
 ALWAYS = 100
 WAIT_S = 300.0
 CONNECT = "connect"
@@ -47,7 +47,7 @@ class Job:
         return f"{self.folder}/checkpoint"
 
     def happens(self, fault: str) -> bool:
-        """Whether a fault is due: only so many times in total."""
+        """Whether a fault is due; each happens a limited number of times."""
         if fault != self.fault:
             return False
         for number in range(self.fails_times):
@@ -63,7 +63,7 @@ class Job:
             os.kill(victim, signal.SIGKILL)
 
     def wait_for_go(self) -> None:
-        """Reports by one file that the task is here, and waits for another one to continue."""
+        """Reports by a file that the task has started, and waits for another file to continue."""
         (Path(self.folder) / "reached").touch()
         wait_for((Path(self.folder) / "go").exists, "the file `go`", WAIT_S)
 
@@ -112,7 +112,7 @@ class FaultySink(ExactlyOnceSink):
 
 
 def run(session: Any, job: Job) -> None:
-    """Until everything is copied. What goes wrong comes out."""
+    """Runs until everything is copied. Raises the errors of the query."""
     rows = (
         session.readStream.format("moldau")
         .option("kafka.bootstrap.servers", job.bootstrap)
@@ -151,10 +151,10 @@ def main() -> None:
         run_connected(job)
         return
     session = local_session(Path(job.folder) / "session", job.master, **SMALL)
-    # Tasks in other places know nothing of the tests' modules.
+    # Tasks elsewhere cannot import the tests' modules.
     session.sparkContext.addPyFile(worker_killing.__file__)
     jvm = int(session._jvm.java.lang.ProcessHandle.current().pid())
-    # What Spark runs on dies with its driver.
+    # The JVM ends with its driver.
     victims = tuple(job.victims) or (jvm, os.getpid())
     try:
         run(session, replace(job, victims=victims))
@@ -163,7 +163,7 @@ def main() -> None:
 
 
 def run_connected(job: Job) -> None:
-    """Through a server of Spark Connect, which runs the sink in a process of its own."""
+    """Runs through a server of Spark Connect, which runs the sink in a process of its own."""
     from pyspark.sql import SparkSession
 
     from moldau.spark import ensure_java
@@ -180,7 +180,7 @@ def run_connected(job: Job) -> None:
 
 
 def copy_plainly(session: Any, job: Job) -> None:
-    """What was copied, again: by a batch, and by a stream without the sink."""
+    """Copies the target once more: with a batch, and with a stream without the sink."""
     known = {"kafka.bootstrap.servers": job.bootstrap}
     rows = session.read.format("moldau").options(**known, subscribe=job.target).load()
     writing = rows.select("key", "value").write.format("moldau").mode("append")

@@ -1,5 +1,5 @@
-"""What every test of exactly-once does: a source topic, a job in its own process or not, and the
-look at what became of it.
+"""Helpers for tests of exactly-once: a source topic, a job in a process of its own or not, and
+checks of the result.
 """
 
 import os
@@ -27,12 +27,12 @@ RUN_TIMEOUT_S = 600
 KILLED = -9
 POLL_S = 0.5
 RUNS_MAX = 4
-# Spark waits ten seconds for a Python process and no longer, however busy the machine is.
+# Spark waits ten seconds for a Python process, even on a busy machine.
 IMPATIENT = "Python worker failed to connect back"
 
 
 def new_job(bootstrap: str, folder: Path, **options: Any) -> Job:
-    """With 30 000 rows to copy, which are five batches."""
+    """A job with 30 000 rows to copy in five batches."""
     name = f"copy-{os.getpid()}-{folder.name}"
     job = Job(bootstrap, f"{name}-from", f"{name}-to", name, str(folder), **options)
     with Admin(bootstrap) as admin:
@@ -48,7 +48,7 @@ def new_job(bootstrap: str, folder: Path, **options: Any) -> Job:
 
 
 def environment() -> dict[str, str]:
-    """For Spark's Python processes, which import the faults."""
+    """The environment of Spark's Python processes, which import the faults."""
     return {
         "PYTHONPATH": str(TESTS),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -67,8 +67,8 @@ def start_process(job: Job) -> "subprocess.Popen[str]":
 
 
 def run_process(job: Job) -> tuple[int, str]:
-    """Its status and what it said. As supervisors do, begins again what Spark was too impatient
-    for.
+    """Returns its status and output. Starts it again if Spark gave up on a slow Python, as a
+    supervisor would.
     """
     status, said = _run_once(job)
     for _ in range(RUNS_MAX - 1):
@@ -90,7 +90,7 @@ def finish(session: Any, job: Job) -> None:
 
 
 def committed_values(bootstrap: str, topic: str) -> list[bytes]:
-    """As another maker's client reads them."""
+    """The values as another client library reads them."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

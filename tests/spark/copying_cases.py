@@ -1,5 +1,5 @@
-"""Faults of an exactly-once job that any Kafka must bear. Each ends with every row there once. A
-test module says which broker: it has the fixture `bootstrap`.
+"""Faults of an exactly-once job that it must survive with any Kafka: each row is written once. The
+fixture `bootstrap` of the test module has the broker's address.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ def test_without_a_fault(session: Any, bootstrap: str, tmp_path: Path) -> None:
     job = new_job(bootstrap, tmp_path)
     run(session, job)
     check_copied(job)
-    # Nothing new: nothing is written again.
+    # There are no new rows, and none is written again.
     run(session, job)
     check_copied(job)
 

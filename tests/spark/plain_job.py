@@ -1,4 +1,4 @@
-"""A query of plain PySpark that copies what comes to a topic, at least once. It runs in a test's
+"""A query of plain PySpark that copies new records to a topic, at least once. It runs in the test's
 process, or in one of its own that kills itself in the middle of a batch.
 """
 
@@ -22,7 +22,7 @@ class PlainJob:
 
 
 def start(session: Any, job: PlainJob, *, ends: bool) -> Any:
-    """`ends`: when it has all that is there."""
+    """`ends`: the query stops after the existing records."""
     jvm = int(session._jvm.java.lang.ProcessHandle.current().pid())
 
     def write(rows: Any, batch_id: int) -> None:

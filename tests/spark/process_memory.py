@@ -1,4 +1,4 @@
-"""How much memory the Python processes of a Spark session have had, from the system's own books."""
+"""The memory of a Spark session's Python processes, as the system reports it."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ _PROC = Path("/proc")
 
 
 def peaks_of_python(session: Any) -> list[int]:
-    """The most bytes that each has held since `reset_peaks`."""
+    """The peak memory of each since `reset_peaks`, in bytes."""
     return [_peak_bytes(pid) for pid in _python_of(session)]
 
 
@@ -19,11 +19,11 @@ def reset_peaks(session: Any) -> None:
 
 
 def _python_of(session: Any) -> list[int]:
-    """Spark's JVM starts daemons, and they the processes of tasks."""
+    """Spark's JVM starts daemons, which start the processes of tasks."""
     parents = {}
     for status in _PROC.glob("[0-9]*/stat"):
         try:
-            # The name, in brackets, may hold anything.
+            # The name, in brackets, may contain anything.
             rest = status.read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue

@@ -1,4 +1,4 @@
-"""Short ways to write records and to read them with a reader, without a JVM."""
+"""Shorthands for writing records and for reading them with a reader, without a JVM."""
 
 import itertools
 import os
@@ -46,7 +46,7 @@ def send(
 def send_numbers(
     node: ThreadBroker | ProcessBroker, topic: str, count: int, first: int = 0
 ) -> None:
-    """With keys, over all partitions."""
+    """Sends records with keys, to all partitions."""
     numbers = [b"%d" % number for number in range(first, first + count)]
     with Producer(node.bootstrap) as producer:
         producer.send_table(topic, pa.table({"key": numbers, "value": numbers}))
@@ -70,7 +70,7 @@ def schema_of(found: DefaultSource, ddl: str | None) -> StructType:
 def read_batch(
     node: ThreadBroker | ProcessBroker, ddl: str | None = None, **options: str
 ) -> list[dict[str, Any]]:
-    """All rows, as Spark's tasks would read them one after the other."""
+    """All rows, read task after task."""
     found = source(node, **options)
     reader = found.reader(schema_of(found, ddl))
     return read_parts(reader, reader.partitions())

@@ -1,4 +1,4 @@
-"""What a Python process of Spark's does when a task is done."""
+"""The garbage collection of Spark's Python processes after a task."""
 
 import gc
 from collections.abc import Iterable, Iterator
@@ -10,8 +10,8 @@ from moldau.spark.runtime.worker_process import freeze_garbage
 
 
 @pytest.mark.spark
-def test_what_is_loaded_is_left_out_of_collections_once(session: Any) -> None:
-    # Inside, so that it goes along: Spark's processes do not find tests.
+def test_loaded_modules_are_frozen_once(session: Any) -> None:
+    # Nested, so that it is pickled by value: Spark's processes cannot import tests.
     def frozen_twice(batches: Iterable[Any]) -> Iterator[Any]:
         import gc
 
@@ -30,6 +30,6 @@ def test_what_is_loaded_is_left_out_of_collections_once(session: Any) -> None:
     assert rows[0].twice == rows[0].once
 
 
-def test_a_process_that_is_no_task_keeps_its_collector() -> None:
+def test_a_process_that_is_not_a_task_keeps_its_garbage_collector() -> None:
     freeze_garbage()
     assert gc.get_freeze_count() == 0

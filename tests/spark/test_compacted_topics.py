@@ -1,5 +1,5 @@
-"""Topics that the broker's cleaner compacts while they are read: gaps everywhere, markers at the
-end of what is to be read, and queries that end their ranges and continue.
+"""Topics that are compacted while they are read: gaps everywhere, markers at the end of ranges, and
+queries that read up to their ends and continue.
 """
 
 import time
@@ -19,7 +19,7 @@ from moldau.testing import ThreadBroker, broker
 KEYS = 10
 ROUNDS = 40
 WAIT_S = 300
-# Values of min.cleanable.dirty.ratio: what is dirty must be a larger part.
+# Values of min.cleanable.dirty.ratio: the dirty part must be larger.
 SOON, NEVER = "0.01", "1"
 Row = tuple[int, bytes, bytes]
 
@@ -37,7 +37,7 @@ def cleaning() -> Iterator[ThreadBroker]:
 
 
 def compacted_topic(node: ThreadBroker, dirty_ratio: str = SOON) -> str:
-    """With a new segment for every few records: many begin with a gap."""
+    """A topic with a new segment for every few records: many start with a gap."""
     return fresh_topic(
         node,
         cleanup_policy="compact",
@@ -54,7 +54,7 @@ def let_the_cleaner_begin(node: ThreadBroker, topic: str) -> None:
 
 
 def send_rounds(node: ThreadBroker, topic: str, first: int, stop: int) -> None:
-    """All keys again in each; every round is a transaction, and every second one is aborted."""
+    """Sends all keys in each round; each is a transaction, and every second one is aborted."""
     with Producer(node.bootstrap, transactional_id=topic) as producer:
         producer.init_transactions()
         for number in range(first, stop):
@@ -73,7 +73,7 @@ def rows_of(found: list[dict[str, Any]]) -> list[Row]:
 
 
 def wait_for_the_cleaner(node: ThreadBroker, topic: str, before: int) -> None:
-    """Until most records are gone; more may follow."""
+    """Waits until most records are gone; more may follow."""
     deadline = time.monotonic() + WAIT_S
     while (left := len(read_batch(node, subscribe=topic))) > before // 2:
         assert time.monotonic() < deadline, left
@@ -82,7 +82,7 @@ def wait_for_the_cleaner(node: ThreadBroker, topic: str, before: int) -> None:
 def read_between_cleanings(
     node: ThreadBroker, topic: str, reader: Any, parts: list[Any]
 ) -> Reading:
-    """The rows of a batch, and all rows of the topic, which were the same before and after."""
+    """The rows of a batch, and all rows of the topic, which were the same before and after it."""
     deadline = time.monotonic() + WAIT_S
     left = rows_of(read_batch(node, subscribe=topic))
     while True:
@@ -98,10 +98,8 @@ def last_values(rows: list[Row]) -> dict[bytes, bytes]:
 
 
 @pytest.mark.parametrize("tasks", ["1", "7"])
-def test_a_planned_batch_is_read_after_the_cleaner_was_there(
-    cleaning: ThreadBroker, tasks: str
-) -> None:
-    """What is left of its range, neither more nor less; the next batches have the rest."""
+def test_a_planned_batch_is_read_after_compaction(cleaning: ThreadBroker, tasks: str) -> None:
+    """A batch reads exactly the remaining rows of its range; the next batches read the rest."""
     topic = compacted_topic(cleaning, dirty_ratio=NEVER)
     send_rounds(cleaning, topic, 0, ROUNDS)
     known = {"subscribe": topic, "startingOffsets": "earliest", "minPartitions": tasks}
@@ -124,7 +122,7 @@ def test_a_planned_batch_is_read_after_the_cleaner_was_there(
             break
     assert set(read) <= set(before)
     assert last_values(read) == {b"%d" % key: b"%d" % (ROUNDS - 2) for key in range(KEYS)}
-    # The last round was aborted: its marker, behind its rows, is the end.
+    # The last round was aborted: its marker, after its rows, is the end.
     send_rounds(cleaning, topic, ROUNDS, ROUNDS + 1)
     end = reader.latestOffset(start, ReadAllAvailable())
     more = rows_of(read_parts(reader, reader.partitions(start, end)))
@@ -146,7 +144,7 @@ def test_a_running_query_continues_after_compaction(
     finally:
         query.stop()
     copied = rows_of(read_batch(cleaning, subscribe=target))
-    # The cleaner may have been quicker than the query with some, never with the last ones.
+    # Compaction may have removed some before the query read them, but never the last ones.
     assert {int(value) for _, _, value in copied} <= set(committed)
     assert len(copied) <= len(committed) * KEYS
     assert last_values(copied) == {b"%d" % key: b"%d" % committed[-1] for key in range(KEYS)}

@@ -1,5 +1,5 @@
-"""Exactly-once into Moldau: processes are killed, answers lost, brokers killed, checkpoints lost;
-each row is there once.
+"""Exactly-once into Moldau: drivers and brokers are killed, responses lost, checkpoints deleted;
+each row is written once.
 """
 
 import shutil
@@ -51,8 +51,10 @@ def thieving_bootstrap() -> Iterator[tuple[str, AnswerThief]]:
             yield thief.address, thief
 
 
-def test_the_driver_is_killed_after_the_end(session: Any, bootstrap: str, tmp_path: Path) -> None:
-    """Spark runs the batch again, and it is recognised."""
+def test_the_driver_is_killed_after_its_commit(
+    session: Any, bootstrap: str, tmp_path: Path
+) -> None:
+    """Spark runs the batch again, and the sink recognises it."""
     job = new_job(bootstrap, tmp_path, fault="killed after the end")
     status, said = run_process(job)
     assert status == KILLED, said[-3000:]
@@ -62,7 +64,7 @@ def test_the_driver_is_killed_after_the_end(session: Any, bootstrap: str, tmp_pa
 
 
 @pytest.mark.parametrize("fault", ["zombie driver", "zombie task"])
-def test_an_older_run_comes_back_to_life(
+def test_an_older_run_that_continues_is_fenced(
     session: Any, bootstrap: str, tmp_path: Path, fault: str
 ) -> None:
     job = new_job(bootstrap, tmp_path, fault=fault)
@@ -111,7 +113,9 @@ def test_the_driver_of_a_stateful_query_is_killed(
 
 @pytest.mark.parametrize("fault", ["killed after the end", "killed while tasks write"])
 def test_the_broker_is_killed(session: Any, tmp_path: Path, fault: str) -> None:
-    """It is the coordinator, which may not have written its markers, and leads the partitions."""
+    """The broker is the coordinator, which may not have written its markers, and the leader of the
+    partitions.
+    """
     with broker(process=True) as node:
         assert isinstance(node, ProcessBroker)
         job = new_job(node.bootstrap, tmp_path, fault=fault, victims=(node.pid,))

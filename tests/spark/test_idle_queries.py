@@ -1,5 +1,5 @@
-"""What a streaming query asks of a broker while nothing comes: Spark itself would ask for offsets
-ninety times a second.
+"""The requests of an idle streaming query: without a long poll Spark would request offsets ninety
+times a second.
 """
 
 import re
@@ -18,9 +18,9 @@ from moldau.testing import ThreadBroker, broker
 pytestmark = pytest.mark.spark
 
 LONG_POLL_S = 0.5
-"""What the page says of longPollMs."""
+"""The default that the page documents for longPollMs."""
 ROUNDS = 8
-# Before and after the wait it looks which partitions there are and where they end; the wait is one.
+# Before and after the wait it requests partitions and their ends; the wait is one request.
 REQUESTS_PER_ROUND = 5
 WAIT_S = 300
 
@@ -33,7 +33,7 @@ def counting() -> Iterator[ThreadBroker]:
 
 
 def requests(node: ThreadBroker) -> dict[str, int]:
-    """That were served, by the API's name."""
+    """The number of served requests, by the API's name."""
     with urlopen(f"http://127.0.0.1:{node.metrics_port}/metrics") as answer:
         text = answer.read().decode()
     found = re.findall(r'^moldau_request_seconds_count\{api="(\w+)"\} (\S+)$', text, re.MULTILINE)
@@ -41,7 +41,9 @@ def requests(node: ThreadBroker) -> dict[str, int]:
 
 
 def wait_for_polls(node: ThreadBroker, count: int) -> tuple[float, dict[str, int]]:
-    """Until so many long polls have ended; when it was, and what was served by then."""
+    """Waits until `count` long polls have ended. Returns the time, and the requests served until
+    then.
+    """
     deadline = time.monotonic() + WAIT_S
     while True:
         found = requests(node)
@@ -51,7 +53,7 @@ def wait_for_polls(node: ThreadBroker, count: int) -> tuple[float, dict[str, int
         assert now < deadline, found
 
 
-def test_an_idle_query_asks_twice_a_second(
+def test_an_idle_query_sends_requests_twice_a_second(
     session: Any, counting: ThreadBroker, tmp_path: Path
 ) -> None:
     topic, target = fresh_topic(counting, 4), fresh_topic(counting)
@@ -59,7 +61,7 @@ def test_an_idle_query_asks_twice_a_second(
     query = started_copy(session, counting.bootstrap, (topic, target), tmp_path / "checkpoint")
     try:
         query.processAllAvailable()
-        # The first one may be at its end already.
+        # The first one may be nearly over.
         first = requests(counting).get("FETCH", 0) + 1
         begun, before = wait_for_polls(counting, first)
         ended, after = wait_for_polls(counting, before["FETCH"] + ROUNDS)
@@ -69,9 +71,9 @@ def test_an_idle_query_asks_twice_a_second(
         query.stop()
     made = {name: count - before.get(name, 0) for name, count in after.items()}
     rounds = made["FETCH"]
-    # However slow the machine is, so many rounds take at least so long.
+    # Even on a slow machine, this many rounds take at least this long.
     assert ended - begun > (rounds - 1) * LONG_POLL_S * 0.9, made
     assert sum(made.values()) <= (rounds + 1) * REQUESTS_PER_ROUND, made
-    # Nothing is written where nothing has changed.
+    # Nothing is written if nothing has changed.
     assert made.get("OFFSET_COMMIT", 0) == 0
     assert made.get("PRODUCE", 0) == 0

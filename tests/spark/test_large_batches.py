@@ -1,5 +1,5 @@
-"""Micro-batches of a hundred megabytes through Spark: nothing is lost, and the processes that read
-and write hold a piece of them at a time.
+"""Micro-batches of a hundred megabytes through Spark: nothing is lost, and readers and writers hold
+only a piece of them at a time.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ PIECES = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 @pytest.fixture(scope="module")
 def backlog(running_broker: ThreadBroker) -> str:
-    """Few large records and many small ones, in one partition: one task has all of them."""
+    """Few large records and many small ones in one partition, so that one task reads them all."""
     topic = fresh_topic(running_broker)
     with Producer(running_broker.bootstrap) as producer:
         for number in range(LARGE):
@@ -70,7 +70,9 @@ def stream(session: Any, node: ThreadBroker, topic: str) -> Any:
 
 @pytest.fixture
 def small_pieces(session: Any) -> Iterator[None]:
-    """What Spark hands to Python at once. It is 64 MiB otherwise, of which a task holds a few."""
+    """Reduces the size of Spark's batches for Python, 64 MiB by default, of which a task holds a
+    few.
+    """
     session.conf.set(PIECES, str(8 << 20))
     yield
     session.conf.unset(PIECES)
@@ -97,7 +99,7 @@ def test_a_large_batch_arrives_in_bounded_memory(
     wanted = digest_of(node, backlog)
     assert wanted[1] > BATCH_BYTES_MIN
     assert digest_of(node, target) == wanted
-    # Some 250 MiB however large the batch is; all of this one and one copy of it would be more.
+    # Some 250 MiB for any size of the batch; all of it and a copy would be more.
     assert max(peaks) < 80 * MIB + 2 * BATCH_BYTES_MIN, [one >> 20 for one in peaks]
 
 
@@ -111,7 +113,7 @@ def test_a_row_at_the_limit_and_one_beyond_it(
     source, target = fresh_topic(node), fresh_topic(node, max_message_bytes=str(limit))
     servers = {"kafka.bootstrap.servers": node.bootstrap}
     options = servers | {"topic": target, "kafka.max.request.size": str(2 * limit)}
-    # A batch and its record have some dozens of bytes beside the value.
+    # A batch and its record have a few dozen bytes besides the value.
     fits = session.range(1).selectExpr(f"repeat('x', {limit - 100}) value")
     fits.write.format("moldau").options(**options).mode("append").save()
     read = session.read.format("moldau").options(**servers, subscribe=target).load()

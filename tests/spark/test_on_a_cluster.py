@@ -1,5 +1,5 @@
-"""On a real standalone cluster of Spark's: workers are killed in the middle of batches, and each
-row is there once.
+"""On a real standalone cluster of Spark: workers are killed in the middle of batches, and each row
+is written once.
 """
 
 import json
@@ -87,7 +87,7 @@ def told_in_one_line(*words: str, at: Path) -> str:
 
 
 def packed(folder: Path, python: str) -> Path:
-    """An environment for tasks, as small as can be."""
+    """A minimal environment for tasks."""
     script = folder / "python"
     script.write_text(f'#!/bin/sh\nexec "{python}" "$@"\n')
     script.chmod(0o755)
@@ -113,7 +113,7 @@ def test_a_worker_is_killed_while_tasks_write(
 def test_a_pipeline_loses_workers_and_is_stopped(
     cluster: StandaloneCluster, node: ProcessBroker, tmp_path: Path
 ) -> None:
-    """One in the midst of a transaction's rows, one in the midst of a table's."""
+    """One worker dies while it writes a transaction's rows, one while it writes a table's."""
     cluster.have_workers(2)
     with Admin(node.bootstrap) as admin:
         admin.create_topics([NewTopic(name=one, partitions=4) for one in ("numbers", "copied")])
@@ -140,7 +140,7 @@ def test_a_pipeline_loses_workers_and_is_stopped(
             assert run.poll() is None, errors.read_text()[-3000:]
             cluster.have_workers(2)
             queries = folder.status().get("queries", [])
-            # It has read all, and says so after the last batch.
+            # It has read everything, and reports that after the last batch.
             return any(
                 one["lag"] == 0 and (one["batch"] or 0) >= ROWS // BATCH - 1 for one in queries
             )
@@ -169,7 +169,7 @@ def test_a_pipeline_loses_workers_and_is_stopped(
 def test_state_is_cut_into_as_many_pieces_as_tasks_run_at_once(
     cluster: StandaloneCluster, node: ProcessBroker, tmp_path: Path
 ) -> None:
-    """And into as many as before when the cluster, or what the user says, has changed."""
+    """And into as many as before, if the size of the cluster or the setting has changed."""
     cluster.have_workers(2)
     with Admin(node.bootstrap) as admin:
         admin.create_topics(["fitted"])
@@ -191,7 +191,7 @@ def test_state_is_cut_into_as_many_pieces_as_tasks_run_at_once(
             timeout=WAIT_S * 2,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-3000:]
-        # A version, the batch's own facts, offsets.
+        # A version, the batch's metadata, offsets.
         facts = json.loads((query / "offsets" / str(number)).read_text().splitlines()[1])
         assert facts["conf"]["spark.sql.shuffle.partitions"] == "2"
         pieces = [one.name for one in (query / "state" / "0").iterdir() if one.name.isdecimal()]
@@ -201,8 +201,8 @@ def test_state_is_cut_into_as_many_pieces_as_tasks_run_at_once(
 def test_a_table_on_disks_that_are_not_shared(
     cluster: StandaloneCluster, node: ProcessBroker, tmp_path: Path
 ) -> None:
-    """Every process finds another folder under this name, as every machine does: what tasks wrote
-    is not where the driver looks.
+    """The path leads each process to a different folder, as on several machines: the driver does
+    not find the files of the tasks.
     """
     cluster.have_workers(1)
     with Admin(node.bootstrap) as admin:
@@ -221,12 +221,12 @@ def test_a_table_on_disks_that_are_not_shared(
     )
     assert "tasks wrote 10 rows to /proc/self/cwd/lake" in told
     assert "but it holds 0" in told
-    # Nothing was written down, so nothing is lost: the next run begins with this batch.
+    # Nothing was committed, so nothing is lost: the next run starts with this batch.
     assert not list((tmp_path / "lake" / "_moldau").glob("*.json"))
     assert not list((tmp_path / ".moldau").rglob("commits/0"))
 
 
-def test_tasks_without_moldau(
+def test_tasks_without_moldau_are_an_error_of_one_line(
     cluster: StandaloneCluster, node: ProcessBroker, tmp_path: Path
 ) -> None:
     cluster.have_workers(1)

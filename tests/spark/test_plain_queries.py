@@ -1,6 +1,4 @@
-"""Queries of plain PySpark that are killed, whose broker is killed, and that are asked for what
-cannot be.
-"""
+"""Queries of plain PySpark that are killed, whose broker is killed, or that are used wrongly."""
 
 import os
 import subprocess
@@ -29,10 +27,10 @@ def read_numbers(node: Any, topic: str) -> list[int]:
     return sorted(map(int, values(read_batch(node, subscribe=topic))))
 
 
-def test_a_query_killed_in_its_first_batch_resumes_where_it_started(
+def test_a_query_killed_in_its_first_batch_resumes_at_its_start(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:
-    """It began at latest, and what came while it was dead is not lost."""
+    """It started at latest; records that arrived while it was down are not lost."""
     source, target = fresh_topic(node), fresh_topic(node)
     send_numbers(node, source, 10)
     job = PlainJob(node.bootstrap, source, target, str(tmp_path), dies_in_batch=0)
@@ -56,7 +54,7 @@ def test_a_query_killed_in_its_first_batch_resumes_where_it_started(
 def test_a_running_query_bears_a_killed_broker(
     session: Any, own_broker: ProcessBroker, tmp_path: Path
 ) -> None:
-    """In the middle of its work; both what it reads and what it writes are there."""
+    """In the middle of its work; its source and its target are on this broker."""
     source, target = fresh_topic(own_broker, 2), fresh_topic(own_broker, 2)
     send_numbers(own_broker, source, 600)
     job = PlainJob(own_broker.bootstrap, source, target, str(tmp_path), starting="earliest")
@@ -70,11 +68,13 @@ def test_a_running_query_bears_a_killed_broker(
         query.processAllAvailable()
     finally:
         query.stop()
-    # At least once: what was under way may be there twice.
+    # At least once: rows in flight may be written twice.
     assert set(read_numbers(own_broker, target)) == set(range(700))
 
 
-def test_that_a_tables_options_are_lost_is_reported(session: Any, node: ThreadBroker) -> None:
+def test_the_error_explains_that_a_table_loses_its_options(
+    session: Any, node: ThreadBroker
+) -> None:
     from pyspark.errors import PySparkException
 
     given = f"OPTIONS (`kafka.bootstrap.servers` '{node.bootstrap}', subscribe 'any')"
@@ -82,7 +82,7 @@ def test_that_a_tables_options_are_lost_is_reported(session: Any, node: ThreadBr
         session.sql(f"CREATE TABLE lost USING moldau {given}")
 
 
-def test_a_broker_that_is_not_there_is_reported_through_spark(session: Any) -> None:
+def test_an_unreachable_broker_is_reported_through_spark(session: Any) -> None:
     from pyspark.errors import PySparkException
 
     known = {"kafka.bootstrap.servers": "127.0.0.1:1"}

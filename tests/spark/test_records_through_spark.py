@@ -1,6 +1,4 @@
-"""Records of every shape through Spark itself: what the source gives, the sinks write, and it is
-the same again.
-"""
+"""Records of every kind through Spark itself: the sinks write what the source reads, unchanged."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -60,8 +58,8 @@ def _bytes(content: Any) -> bytes | None:
     return None if content is None else bytes(content)
 
 
-def test_what_is_read_is_written_again(session: Any, node: ThreadBroker, tmp_path: Path) -> None:
-    # Their times are of 1970.
+def test_records_are_copied_unchanged(session: Any, node: ThreadBroker, tmp_path: Path) -> None:
+    # Their timestamps are in 1970.
     topic = fresh_topic(node, retention_ms="-1")
     plain, exact = fresh_topic(node), fresh_topic(node)
     send_records(node, topic)
@@ -71,7 +69,7 @@ def test_what_is_read_is_written_again(session: Any, node: ThreadBroker, tmp_pat
     rows = session.read.format("moldau").options(**known).load()
     collected = [row.asDict(recursive=True) for row in rows.orderBy("offset").collect()]
     assert [told(row) for row in collected] == [record[:3] for record in RECORDS]
-    # Local and without a zone is how Spark's Python shows moments.
+    # Spark's Python represents timestamps as local time without a zone.
     found = [row["timestamp"].astimezone(UTC) for row in collected]
     assert found == [EPOCH + timedelta(milliseconds=record[3]) for record in RECORDS]
 

@@ -1,5 +1,5 @@
-"""One transaction for all tasks of a batch, without a JVM: the driver and the tasks as they are, in
-one process.
+"""One transaction for all tasks of a batch, without a JVM: the real driver and tasks, in one
+process.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from moldau.admin import Committed, FeatureUpdate, UpgradeType
 from moldau.core.spark.errors import FencedRunError, OptionError
 from moldau.protocol.errors import MoldauError
 from moldau.spark.sink.driver_transaction import DriverTransaction, TransactionTicket
-from moldau.spark.sink.task_writer import RowEncoder, TransactionWriter, forget
+from moldau.spark.sink.task_writer import RowEncoder, TransactionWriter, discard
 from moldau.testing import ThreadBroker, broker
 from moldau.types import TopicPartition
 
@@ -25,7 +25,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module", params=[1, 2])
 def node(request: pytest.FixtureRequest) -> Iterator[ThreadBroker]:
-    """Of either version of transactions: in the first one tasks say where they write."""
+    """A broker with either version of transactions: in the first one tasks add their partitions."""
     with broker() as running, Admin(running.bootstrap) as admin:
         assert isinstance(running, ThreadBroker)
         if request.param == 1:
@@ -54,19 +54,19 @@ def keyed(*numbers: int) -> Any:
 
 
 def encoded(ticket: TransactionTicket, topic: str | None, *batches: Any) -> list[Any]:
-    """As they come to the second step: sorted."""
+    """The encoded rows as the second step gets them: sorted."""
     found = pa.Table.from_batches(RowEncoder(ticket, topic)(batches))
     return list(found.sort_by([("partition", "ascending"), ("number", "ascending")]).to_batches())
 
 
 def write(ticket: TransactionTicket, topic: str, *batches: Any) -> list[dict[str, Any]]:
-    """In a process that has not written before."""
-    forget(ticket)
+    """Writes as a process that has not written before."""
+    discard(ticket)
     rows = encoded(ticket, topic, *batches)
     return [row for batch in TransactionWriter(ticket)(rows) for row in batch.to_pylist()]
 
 
-def test_nothing_shows_before_the_end_and_everything_after_it(
+def test_rows_are_visible_only_after_the_commit(
     node: ThreadBroker, driver: DriverTransaction, name: str
 ) -> None:
     source, topic = fresh_topic(node), fresh_topic(node, 3)
@@ -139,16 +139,18 @@ def test_rows_keep_their_order_and_go_where_every_client_puts_them(
 
 
 @pytest.mark.parametrize("is_same_process", [True, False])
-def test_a_second_writer_of_a_partition_is_found_out(
+def test_a_second_writer_of_a_partition_is_detected(
     node: ThreadBroker, driver: DriverTransaction, is_same_process: bool
 ) -> None:
-    """Its numbers are those of the first one: a broker would take its rows for repetitions."""
+    """Both use the same sequence numbers: a broker would take the rows of the second for
+    duplicates.
+    """
     topic = fresh_topic(node)
     ticket = driver.begin()
     write(ticket, topic, keyed(1, 2))
     rows = encoded(ticket, topic, keyed(3, 4))
     if not is_same_process:
-        forget(ticket)
+        discard(ticket)
     with pytest.raises(OptionError, match="another task wrote in the same transaction"):
         list(TransactionWriter(ticket)(rows))
     driver.abort()
@@ -177,7 +179,7 @@ def test_tasks_and_driver_of_an_older_run_are_stopped(
     assert values(read_batch(node, subscribe=topic)) == [b"3"]
 
 
-def test_who_was_overtaken_does_not_abort_the_others_batch(
+def test_a_fenced_run_does_not_abort_the_batch_of_its_successor(
     node: ThreadBroker, driver: DriverTransaction, name: str
 ) -> None:
     topic = fresh_topic(node)
@@ -194,7 +196,7 @@ def test_who_was_overtaken_does_not_abort_the_others_batch(
     assert values(read_batch(node, subscribe=topic)) == [b"1"]
 
 
-def test_errors_that_pass_are_borne(
+def test_retriable_errors_are_retried_in_transactions(
     node: ThreadBroker, driver: DriverTransaction, name: str
 ) -> None:
     topic = fresh_topic(node)
@@ -207,7 +209,9 @@ def test_errors_that_pass_are_borne(
     assert len(read_batch(node, subscribe=topic)) == 10
 
 
-def test_a_row_that_is_too_large_is_one_line(node: ThreadBroker, driver: DriverTransaction) -> None:
+def test_a_row_that_is_too_large_is_an_error_of_one_line(
+    node: ThreadBroker, driver: DriverTransaction
+) -> None:
     topic = fresh_topic(node)
     ticket = driver.begin()
     with pytest.raises(MoldauError, match=r"a row of .* kafka\.max\.request\.size") as caught:

@@ -105,7 +105,7 @@ def test_no_rows(node: ThreadBroker) -> None:
         ("value string", {"topic": "t", "kafka__ack": "1"}, "did you mean acks"),
     ],
 )
-def test_what_cannot_be_written_is_refused_before_anything_runs(
+def test_rows_that_cannot_be_written_are_refused_before_the_job(
     node: ThreadBroker, ddl: str, options: dict[str, str], said: str
 ) -> None:
     with pytest.raises(OptionError) as caught:

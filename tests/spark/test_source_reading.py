@@ -1,4 +1,4 @@
-"""The batch source against a real broker, asked as Spark asks it, without a JVM."""
+"""The batch source against a real broker, called as Spark calls it, without a JVM."""
 
 import json
 import pickle
@@ -143,7 +143,7 @@ def test_an_empty_topic_has_one_empty_task(node: ThreadBroker) -> None:
     assert list(reader.read(partition)) == []
 
 
-def test_what_is_sent_to_tasks_can_be_pickled(node: ThreadBroker) -> None:
+def test_partitions_can_be_pickled(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     send(node, topic, [b"a"])
     found = source(node, subscribe=topic)
@@ -152,7 +152,7 @@ def test_what_is_sent_to_tasks_can_be_pickled(node: ThreadBroker) -> None:
     assert values(read_parts(reader, parts)) == [b"a"]
 
 
-def test_batches_are_of_the_size_that_spark_likes(node: ThreadBroker) -> None:
+def test_batches_have_the_size_that_spark_processes_fastest(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     send_numbers(node, topic, 2 * ROWS_PER_BATCH + 5)
     found = source(node, subscribe=topic)
@@ -163,7 +163,7 @@ def test_batches_are_of_the_size_that_spark_likes(node: ThreadBroker) -> None:
     assert max(sizes) <= ROWS_PER_BATCH
 
 
-def test_only_what_is_committed_is_read_unless_asked(node: ThreadBroker) -> None:
+def test_only_committed_records_are_read_by_default(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     with Producer(node.bootstrap, transactional_id=topic) as producer:
         with producer.transaction():
@@ -181,8 +181,8 @@ def test_only_what_is_committed_is_read_unless_asked(node: ThreadBroker) -> None
         assert everything == [b"committed", b"aborted", b"open"]
 
 
-def test_records_that_compaction_took_away_are_no_loss(node: ThreadBroker) -> None:
-    """Also where the range ends in a gap: a marker is not a row."""
+def test_compacted_records_are_not_data_loss(node: ThreadBroker) -> None:
+    """Also if the range ends in a gap: a marker is not a row."""
     topic = fresh_topic(node)
     with Producer(node.bootstrap, transactional_id=topic) as producer:
         for number in range(3):
@@ -194,7 +194,7 @@ def test_records_that_compaction_took_away_are_no_loss(node: ThreadBroker) -> No
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_head_that_was_deleted(node: ThreadBroker, fails: bool) -> None:
+def test_records_deleted_at_the_start_of_the_log(node: ThreadBroker, fails: bool) -> None:
     topic = fresh_topic(node)
     send(node, topic, [b"%d" % number for number in range(10)])
     found = source(
@@ -215,7 +215,7 @@ def test_a_head_that_was_deleted(node: ThreadBroker, fails: bool) -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_an_end_that_is_not_there_is_not_waited_for_for_ever(
+def test_an_end_offset_that_does_not_exist_is_an_error_after_a_timeout(
     node: ThreadBroker, fails: bool
 ) -> None:
     topic = fresh_topic(node)
@@ -223,7 +223,7 @@ def test_an_end_that_is_not_there_is_not_waited_for_for_ever(
     options = {
         "endingOffsets": json.dumps({topic: {"0": 9}}),
         "failOnDataLoss": str(fails).lower(),
-        # Also how long an answer may take, on a busy machine.
+        # Also the time for a response, on a busy machine.
         "kafka__default__api__timeout__ms": "4000",
         "kafka__fetch__max__wait__ms": "50",
     }
@@ -235,9 +235,7 @@ def test_an_end_that_is_not_there_is_not_waited_for_for_ever(
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_topic_that_was_made_again_between_planning_and_reading(
-    node: ThreadBroker, fails: bool
-) -> None:
+def test_a_topic_recreated_between_planning_and_reading(node: ThreadBroker, fails: bool) -> None:
     topic = fresh_topic(node)
     send(node, topic, [b"old"] * 5)
     found = source(node, subscribe=topic, failOnDataLoss=str(fails).lower())
@@ -254,7 +252,7 @@ def test_a_topic_that_was_made_again_between_planning_and_reading(
         assert read_parts(reader, parts) == []
 
 
-def test_conditions_leave_out_partitions_and_offsets(node: ThreadBroker) -> None:
+def test_filters_skip_partitions_and_offsets(node: ThreadBroker) -> None:
     topic = fresh_topic(node, 3)
     for partition in range(3):
         send(node, topic, [b"%d" % number for number in range(50)], partition)
@@ -266,13 +264,13 @@ def test_conditions_leave_out_partitions_and_offsets(node: ThreadBroker) -> None
         GreaterThanOrEqual(("offset",), 10),
         LessThan(("offset",), 13),
     ]
-    # Spark looks again at all that is read.
+    # Spark applies the filter to all rows again.
     assert list(reader.pushFilters(filters)) == filters
     (part,) = reader.partitions()
     assert values(read_parts(reader, [part])) == [b"10", b"11", b"12"]
 
 
-def test_a_condition_on_time_moves_the_beginning(node: ThreadBroker) -> None:
+def test_a_filter_on_time_moves_the_start(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     with Producer(node.bootstrap) as producer:
         for number in range(10):
@@ -284,19 +282,19 @@ def test_a_condition_on_time_moves_the_beginning(node: ThreadBroker) -> None:
     assert values(read_parts(reader, reader.partitions())) == [b"7", b"8", b"9"]
 
 
-def test_without_the_option_there_is_nothing_to_push_to(node: ThreadBroker) -> None:
+def test_without_the_option_filters_are_not_pushed_down(node: ThreadBroker) -> None:
     found = source(node, subscribe="any")
     reader = found.reader(found.schema())
     assert type(reader).pushFilters is DataSourceReader.pushFilters
 
 
-def test_a_wrong_client_setting_is_refused_before_anything_is_asked(node: ThreadBroker) -> None:
+def test_a_wrong_client_setting_is_refused_before_any_request(node: ThreadBroker) -> None:
     wrong = source(node, subscribe="any", kafka__fetch__max__byte="1")
     with pytest.raises(OptionError, match=r"kafka\.fetch\.max\.byte: unknown setting; did you"):
         wrong.reader(wrong.schema())
 
 
-def test_a_broker_that_is_not_there_is_one_line() -> None:
+def test_an_unreachable_broker_is_an_error_of_one_line() -> None:
     given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
     found = DefaultSource(given)
     with pytest.raises(MoldauError, match=r"cannot reach 127\.0\.0\.1:1") as caught:

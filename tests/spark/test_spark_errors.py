@@ -1,4 +1,4 @@
-"""Of what Spark says about a failed batch, the line that a user can do something with."""
+"""The line of Spark's error about a failed batch that helps the user."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def test_the_cause_is_reported(told: str) -> None:
     assert cause_of(RuntimeError(TOLD[told])) == told
 
 
-def test_the_first_cause_is_reported_beside_words_that_say_nothing() -> None:
+def test_the_root_cause_is_added_to_messages_without_information() -> None:
     failure = RuntimeError("Task not serializable")
     failure._cause = RuntimeError("Task not serializable")  # type: ignore[attr-defined]
     failure._cause._cause = ValueError("illegal size 5")  # type: ignore[attr-defined]
@@ -61,14 +61,14 @@ def test_the_first_cause_is_reported_beside_words_that_say_nothing() -> None:
     assert cause_of(failure) == told
 
 
-def test_of_a_call_into_the_jvm_the_line_is_reported_that_says_what_was_raised() -> None:
+def test_for_a_call_into_the_jvm_the_line_with_the_exception_is_reported() -> None:
     failure = RuntimeError(
         "An error occurred while calling o12.collect.\n: java.io.IOException: full"
     )
     assert first_line(failure) == "java.io.IOException: full"
 
 
-def test_of_a_call_that_a_batch_made_the_same_line_is_reported() -> None:
+def test_for_a_call_in_a_batch_the_same_line_is_reported() -> None:
     failure = RuntimeError(
         "Traceback (most recent call last):\n"
         '  File "/lib/python3.13/site-packages/py4j/protocol.py", line 327, in get_value\n'
@@ -118,15 +118,13 @@ THEIRS = "/home/me/orders.py"
         (THEIRS, "_csv.Error: line contains NUL", True),
         (THEIRS, "__pipeline_orders__.NoSuchUserError: 7", True),
         (THEIRS, "__pipeline_orders__.clean.<locals>.NoSuchUserError: 7", True),
-        # A service that a UDF asks may answer the next time.
+        # A service that a UDF calls may respond the next time.
         (THEIRS, "ConnectionRefusedError: [Errno 111] refused", False),
         (THEIRS, "requests.exceptions.Timeout: too slow", False),
         (THEIRS, "urllib.error.URLError: <urlopen error>", False),
     ],
 )
-def test_only_what_would_fail_again_is_not_tried_again(
-    file: str, raised: str, is_certain: bool
-) -> None:
+def test_only_repeatable_failures_are_not_retried(file: str, raised: str, is_certain: bool) -> None:
     failure = RuntimeError(UDF.format(file=file, raised=raised))
     assert is_repeatable(failure) is is_certain
     assert is_of_rows(failure)
@@ -147,7 +145,9 @@ def test_only_what_would_fail_again_is_not_tried_again(
         ("/usr/lib/python3.11/json/decoder.py", False),
     ],
 )
-def test_a_users_line_is_distinguished_from_those_of_libraries(file: str, is_users: bool) -> None:
+def test_lines_of_users_are_distinguished_from_those_of_libraries(
+    file: str, is_users: bool
+) -> None:
     failure = RuntimeError(UDF.format(file=file, raised="ValueError: x"))
     assert is_repeatable(failure) is is_users
     assert is_of_rows(failure) is is_users
@@ -155,7 +155,7 @@ def test_a_users_line_is_distinguished_from_those_of_libraries(file: str, is_use
     assert cause_of(failure).startswith(f"{place}in clean: " if is_users else "ValueError: x")
 
 
-def test_values_that_do_not_fit_are_not_tried_again() -> None:
+def test_invalid_values_are_not_retried() -> None:
     def failure(state: str) -> Exception:
         found = ValueError("[CAST_INVALID_INPUT] The value 'u1' cannot be cast")
         found.getSqlState = lambda: state  # type: ignore[attr-defined]

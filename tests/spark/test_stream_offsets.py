@@ -1,4 +1,4 @@
-"""The streaming source against a real broker, asked as Spark asks it, without a JVM."""
+"""The streaming source against a real broker, called as Spark calls it, without a JVM."""
 
 import json
 import time
@@ -29,13 +29,13 @@ def stream(node: ThreadBroker, topic: str, **options: str) -> StreamReader:
 
 
 def take(reader: StreamReader, start: dict[str, Any], limit: Any = EVERYTHING) -> tuple[Any, Any]:
-    """One micro-batch: where it ends, and its values."""
+    """One micro-batch: its end, and its values."""
     end = reader.latestOffset(start, limit)
     return end, values(read_parts(reader, reader.partitions(start, end)))
 
 
 def after_first(reader: StreamReader) -> dict[str, Any]:
-    """Behind the first batch, which comes at once and is empty here."""
+    """The end of the first batch, which is planned at once and is empty here."""
     return reader.latestOffset(reader.initialOffset(), EVERYTHING)
 
 
@@ -67,8 +67,8 @@ def test_batches_follow_each_other_without_gaps(node: ThreadBroker) -> None:
     assert take(reader, end) == (end, [])
 
 
-def test_the_first_offset_stays_what_it_was(node: ThreadBroker) -> None:
-    """Spark asks twice for the first batch."""
+def test_the_initial_offset_is_resolved_once(node: ThreadBroker) -> None:
+    """Spark requests it twice for the first batch."""
     topic = fresh_topic(node)
     reader = stream(node, topic, startingOffsets="latest")
     first = reader.initialOffset()
@@ -120,8 +120,8 @@ def test_available_now_ends_where_the_topic_ended(node: ThreadBroker) -> None:
     assert take(reader, end, limit) == (end, [])
 
 
-def test_an_idle_stream_waits_until_something_comes(node: ThreadBroker) -> None:
-    """No busy asking, and no needless delay."""
+def test_an_idle_stream_waits_for_new_records(node: ThreadBroker) -> None:
+    """Neither a busy loop nor a needless delay."""
     topic = fresh_topic(node)
     reader = stream(node, topic, longPollMs="30000")
     start = after_first(reader)
@@ -134,7 +134,7 @@ def test_an_idle_stream_waits_until_something_comes(node: ThreadBroker) -> None:
     assert end[topic] == {"0": 1}
 
 
-def test_an_idle_stream_gives_up_after_its_time(node: ThreadBroker) -> None:
+def test_an_idle_stream_returns_after_its_timeout(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     reader = stream(node, topic, longPollMs="200")
     start = after_first(reader)
@@ -143,25 +143,25 @@ def test_an_idle_stream_gives_up_after_its_time(node: ThreadBroker) -> None:
     assert time.monotonic() - begun >= 0.2
 
 
-def test_where_it_is_shows_as_a_group(node: ThreadBroker) -> None:
+def test_the_position_is_published_as_a_group(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     send(node, topic, numbers(0, 5))
     reader = stream(node, topic, kafka__group__id=f"group-{topic}")
     end, _ = take(reader, reader.initialOffset())
     assert offsets_of(node, f"group-{topic}") == {TopicPartition(topic, 0): 0}
-    # Spark comes back with the end of a batch when that is finished.
+    # Spark passes the end of a batch again when it is finished.
     reader.latestOffset(end, EVERYTHING)
     assert offsets_of(node, f"group-{topic}") == {TopicPartition(topic, 0): 5}
 
 
-def test_without_a_name_the_group_is_called_after_the_topics(node: ThreadBroker) -> None:
+def test_the_default_name_of_the_group_contains_the_topics(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     reader = stream(node, topic)
     reader.latestOffset(reader.initialOffset(), EVERYTHING)
     assert offsets_of(node, f"moldau.query.{topic}") == {TopicPartition(topic, 0): 0}
 
 
-def test_a_query_can_start_where_its_group_is(node: ThreadBroker) -> None:
+def test_a_query_can_start_at_its_groups_offsets(node: ThreadBroker) -> None:
     topic = fresh_topic(node, 2)
     send(node, topic, numbers(0, 5), 0)
     send(node, topic, numbers(5, 10), 1)
@@ -229,7 +229,7 @@ def test_a_new_topic_of_a_pattern_is_read_from_its_beginning(node: ThreadBroker)
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_topic_is_deleted_and_made_again(node: ThreadBroker, fails: bool) -> None:
+def test_a_topic_is_deleted_and_recreated(node: ThreadBroker, fails: bool) -> None:
     topic = fresh_topic(node)
     send(node, topic, numbers(0, 5))
     reader = stream(node, topic, failOnDataLoss=str(fails).lower())
@@ -266,7 +266,7 @@ def test_a_topic_is_deleted(node: ThreadBroker, fails: bool) -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_topic_loses_its_head(node: ThreadBroker, fails: bool) -> None:
+def test_a_topic_loses_its_oldest_records(node: ThreadBroker, fails: bool) -> None:
     topic = fresh_topic(node)
     reader = stream(node, topic, failOnDataLoss=str(fails).lower())
     start = reader.initialOffset()
@@ -281,7 +281,7 @@ def test_a_topic_loses_its_head(node: ThreadBroker, fails: bool) -> None:
 
 
 def test_a_first_batch_that_an_earlier_run_planned_elsewhere_is_refused(node: ThreadBroker) -> None:
-    """The run that wrote down the end had begun at another latest."""
+    """The run that recorded the end had started at another latest offset."""
     topic = fresh_topic(node)
     send(node, topic, numbers(0, 9))
     reader = stream(node, topic, startingOffsets="latest")
@@ -289,8 +289,10 @@ def test_a_first_batch_that_an_earlier_run_planned_elsewhere_is_refused(node: Th
         reader.partitions(reader.initialOffset(), {topic: {"0": 4}})
 
 
-def test_a_first_batch_that_did_not_finish_is_read_from_where_it_began(node: ThreadBroker) -> None:
-    """Spark keeps where it ends, and asks the next run where it begins: that is latest again."""
+def test_an_unfinished_first_batch_is_read_from_its_start(node: ThreadBroker) -> None:
+    """Spark records the end of the batch, and requests the start from the next run, which would be
+    another latest offset.
+    """
     topic = fresh_topic(node)
     send(node, topic, numbers(0, 4))
     killed = stream(node, topic, startingOffsets="latest")
@@ -304,7 +306,7 @@ def test_a_first_batch_that_did_not_finish_is_read_from_where_it_began(node: Thr
     assert take(again, end)[1] == numbers(9, 12)
 
 
-def test_where_a_query_begins_is_written_down_before_anything_comes(node: ThreadBroker) -> None:
+def test_the_start_of_a_query_is_recorded_before_the_first_record(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     send(node, topic, numbers(0, 4))
     killed = stream(node, topic, startingOffsets="latest", longPollMs="600000")
@@ -314,7 +316,7 @@ def test_where_a_query_begins_is_written_down_before_anything_comes(node: Thread
     assert again.partitions(again.initialOffset(), end) == []
     middle, read = take(again, end)
     assert read == numbers(4, 6)
-    # Spark takes another text for something new.
+    # To Spark a different text is a new position.
     assert again.latestOffset(middle, EVERYTHING) is middle
 
 
@@ -339,7 +341,7 @@ def test_a_running_query_lives_through_a_restart_of_the_broker(tmp_path: Any) ->
         assert take(reader, end)[1] == numbers(3, 5)
 
 
-def test_aborted_transactions_are_no_rows_and_no_loss(node: ThreadBroker) -> None:
+def test_aborted_transactions_are_neither_rows_nor_data_loss(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     reader = stream(node, topic)
     start = after_first(reader)
@@ -348,7 +350,7 @@ def test_aborted_transactions_are_no_rows_and_no_loss(node: ThreadBroker) -> Non
         producer.begin_transaction()
         producer.send(topic, b"aborted")
         producer.flush()
-        # What is open is behind the end of a reader of committed records.
+        # Open transactions are beyond the end for readers of committed records.
         assert reader.latestOffset(start, EVERYTHING) == start
         producer.abort_transaction()
         with producer.transaction():

@@ -1,4 +1,4 @@
-"""Records and brokers that are not as usual, read and written without a JVM."""
+"""Unusual records and brokers, read and written without a JVM."""
 
 import subprocess
 import sys
@@ -45,8 +45,8 @@ def test_a_record_larger_than_a_fetch_is_written_and_read(node: ThreadBroker) ->
     assert values(read_batch(node, subscribe=topic)) == [b"before", large, b"after"]
 
 
-def test_what_compressed_well_comes_in_bounded_pieces(node: ThreadBroker) -> None:
-    """A single answer of the broker may stand for gigabytes."""
+def test_highly_compressed_records_are_read_in_bounded_pieces(node: ThreadBroker) -> None:
+    """A single response of the broker may decompress to gigabytes."""
     topic = fresh_topic(node)
     count, size_bytes = 150, 900_000
     write(node, [bytes(size_bytes)] * count, topic=topic, kafka__compression__type="zstd")
@@ -97,7 +97,7 @@ def test_a_log_that_ends_with_markers_is_read_to_its_end(node: ThreadBroker) -> 
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_group_that_is_ahead_of_a_topic_made_again(node: ThreadBroker, fails: bool) -> None:
+def test_a_group_whose_offset_is_beyond_a_recreated_topic(node: ThreadBroker, fails: bool) -> None:
     topic = fresh_topic(node)
     send(node, topic, [b"new"] * 3)
     with Admin(node.bootstrap) as admin:
@@ -110,7 +110,7 @@ def test_a_group_that_is_ahead_of_a_topic_made_again(node: ThreadBroker, fails: 
         assert read_stream(node, topic, failOnDataLoss="false", **options) == []
 
 
-def test_a_group_that_is_behind_the_head_of_a_topic(node: ThreadBroker) -> None:
+def test_a_group_whose_offset_was_deleted(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     send(node, topic, [b"%d" % number for number in range(9)])
     with Admin(node.bootstrap) as admin:
@@ -122,7 +122,7 @@ def test_a_group_that_is_behind_the_head_of_a_topic(node: ThreadBroker) -> None:
     assert len(read_stream(node, topic, failOnDataLoss="false", **options)) == 4
 
 
-def test_the_command_line_shows_where_a_query_is(node: ThreadBroker) -> None:
+def test_the_command_line_shows_the_position_of_a_query(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     send(node, topic, [b"a", b"b", b"c"])
     found = source(node, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="2")
@@ -139,7 +139,7 @@ def test_the_command_line_shows_where_a_query_is(node: ThreadBroker) -> None:
     assert '"lag": 1' in shown.stdout or '"lag":1' in shown.stdout, shown.stdout
 
 
-def test_no_permission_is_one_line(node: ThreadBroker) -> None:
+def test_a_missing_permission_is_an_error_of_one_line(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     send(node, topic, [b"a"])
     node.fail_next("ListOffsets", "TOPIC_AUTHORIZATION_FAILED")
@@ -170,7 +170,7 @@ def test_a_query_continues_where_it_may_not_publish_its_position(node: ThreadBro
         ({"security__protocol": "TLS"}, "security.protocol"),
     ],
 )
-def test_wrong_settings_of_security_are_one_line(
+def test_wrong_security_settings_are_an_error_of_one_line(
     node: ThreadBroker, settings: dict[str, str], said: str
 ) -> None:
     given = {f"kafka__{name}": value for name, value in settings.items()}
@@ -180,7 +180,9 @@ def test_wrong_settings_of_security_are_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_tls_where_the_broker_has_none_is_one_line_in_bounded_time(node: ThreadBroker) -> None:
+def test_tls_to_a_plaintext_broker_is_an_error_of_one_line_within_a_timeout(
+    node: ThreadBroker,
+) -> None:
     given = {"kafka__security__protocol": "SSL", "kafka__default__api__timeout__ms": "1500"}
     with pytest.raises(MoldauError) as caught:
         read_batch(node, subscribe="any", **given)
@@ -188,7 +190,7 @@ def test_tls_where_the_broker_has_none_is_one_line_in_bounded_time(node: ThreadB
     assert "\n" not in str(caught.value)
 
 
-def test_without_spark_it_is_said_what_to_install() -> None:
+def test_without_spark_the_error_names_the_package_to_install() -> None:
     program = (
         "import sys; sys.modules['pyspark'] = None\n"
         "try:\n    from moldau.spark import ExactlyOnceSink\n"
@@ -200,7 +202,7 @@ def test_without_spark_it_is_said_what_to_install() -> None:
     assert run.stdout == "Spark jobs need pyspark; install it with pip install 'moldau[spark]'\n"
 
 
-def test_a_table_without_options_explains_why(node: ThreadBroker) -> None:
+def test_the_error_explains_why_a_table_has_no_options(node: ThreadBroker) -> None:
     found = type(source(node))({})
     with pytest.raises(OptionError, match="CREATE TEMPORARY VIEW"):
         found.reader(found.schema())

@@ -245,7 +245,7 @@ class AiokafkaConsumer:
         self._run(self._consumer.commit(wanted))
 
     def membership(self) -> Any:
-        """Only the name of the group: this library says no more."""
+        """Only the name of the group: this library exposes no more."""
         return self._group
 
     def committed(self, partition: TopicPartition) -> int | None:

@@ -149,7 +149,7 @@ class ConfluentConsumer:
         self.revoked: list[set[TopicPartition]] = []
         settings: dict[str, Any] = {
             "bootstrap.servers": address,
-            # librdkafka wants a name also where no group is joined.
+            # librdkafka requires a group name even if no group is joined.
             "group.id": options.group or "no-group",
             "partition.assignment.strategy": options.assignor,
             "isolation.level": (

@@ -1,5 +1,6 @@
-"""kafka-python leaves sockets to the garbage collector, which may run in any later test. They alone
-may be forgotten: a socket that our own code leaves open fails the test in which it is collected.
+"""kafka-python leaves sockets to the garbage collector, which may run during any later test. Only
+its sockets may be forgotten: a socket that our own code leaves open fails the test in which it is
+collected.
 """
 
 import socket

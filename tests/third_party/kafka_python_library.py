@@ -37,7 +37,7 @@ let_kafka_python_forget_sockets()
 
 
 def collect_what_was_left_open() -> None:
-    """The library's close may forget sockets: of many tests, hundreds."""
+    """The library's close may forget sockets; many tests would leave hundreds."""
     gc.collect()
 
 
@@ -170,8 +170,9 @@ class KafkaPythonConsumer:
 
     def subscribe(self, topics: Sequence[str]) -> None:
         self._consumer.subscribe(list(topics), listener=_Listener(self.revoked))
-        # A member that learns about its topics only after it joined joins again; if a poll ends
-        # meanwhile, this library forgets about that and stops its heartbeats. So it learns now.
+        # A member that learns about its topics only after it joined rejoins; if a poll ends
+        # meanwhile, this library forgets that and stops its heartbeats. So it learns about them
+        # first.
         self._consumer.topics()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:

@@ -1,4 +1,5 @@
-"""The client libraries of the suites: the same small interface over each of the three.
+"""The client libraries of the suites behind one small interface. A facade only maps names: each
+call is one call of its library.
 
 A facade adds nothing but names: each call is one call of its library.
 """
@@ -32,7 +33,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A record as a consumer got it."""
+    """A record that a consumer received."""
 
     partition: TopicPartition
     offset: int
@@ -68,7 +69,7 @@ class LibraryConsumer(Protocol):
     """A consumer that starts at the beginning and commits only on request."""
 
     revoked: list[set[TopicPartition]]
-    """What was taken away, once per rebalance callback."""
+    """The revoked partitions, once per rebalance callback."""
 
     def subscribe(self, topics: Sequence[str]) -> None: ...
     def assign(self, partitions: Iterable[TopicPartition]) -> None: ...
@@ -96,7 +97,7 @@ class LibraryTransactions(Protocol):
     def begin(self) -> None: ...
     def send(self, topic: str, *values: bytes, partition: int = 0) -> None: ...
     def flush(self) -> None:
-        """Wait until everything sent has its answer; raise if one is a refusal."""
+        """Wait until everything sent has its response; raise an error if one is a refusal."""
         ...
 
     def send_offsets(self, offsets: Mapping[TopicPartition, int], membership: Any) -> None: ...
@@ -110,14 +111,16 @@ class Library(Protocol):
     assignors: tuple[str, ...]
     sends_every_null: bool
     refusal: type[Exception]
-    """What its errors have in common."""
+    """The base class of its errors."""
     names_members: bool
     """Whether offsets in a transaction say which member of the group they come from."""
 
     def produce(
         self, address: str, topic: str, records: Sequence[Sent], options: ProducerOptions
     ) -> list[int | None]:
-        """Send, wait for all answers; offsets, where the answer has them."""
+        """Send records and wait for all responses. Returns their offsets, if the responses contain
+        them.
+        """
         ...
 
     def consumer(self, address: str, options: ConsumerOptions) -> LibraryConsumer: ...

@@ -1,4 +1,5 @@
-"""Members of consumer groups, each polled by a thread of its own, as applications do.
+"""Members of consumer groups, each polled by a thread of its own, as in applications. Only that
+thread uses the consumer: `ask` runs a function there and returns its result.
 
 A consumer is touched by its thread alone: `ask` runs a piece of work there and gives its result.
 """
@@ -54,15 +55,15 @@ class Member:
         self.wait_for(lambda: bool(self.assignment), "a share")
 
     def own(self, values: set[bytes]) -> set[bytes]:
-        """Those of the values that came to this member."""
+        """Those of the values that this member received."""
         return {one.value or b"" for one in self.received} & values
 
     def wait_for_some(self, values: set[bytes], count: int) -> None:
-        """Until so many of the values came to this member."""
+        """Waits until this member has received `count` of the values."""
         self.wait_for(lambda: len(self.own(values)) == count, f"{count} of the records")
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        """Until a condition over what this member has seen holds."""
+        """Waits until a condition on what this member has received holds."""
         with self._changed:
             held = self._changed.wait_for(
                 lambda: condition() or self.problem is not None, MEMBER_TIMEOUT_S
@@ -109,7 +110,7 @@ class Member:
 
 @contextmanager
 def members(*wanted: tuple[Library, str, Sequence[str], ConsumerOptions]) -> Iterator[list[Member]]:
-    """Members that join one after the other and leave in the end."""
+    """Members that join one after the other and leave at the end."""
     joined: list[Member] = []
     try:
         for each in wanted:

@@ -44,7 +44,7 @@ def ask(address: str) -> Ask:
 
 
 def only_error(answer: Any) -> int:
-    """The code in the only item of a raw answer."""
+    """The error code of the only item of a raw response."""
     (item,) = answer.topic_errors if hasattr(answer, "topic_errors") else answer.topic_error_codes
     return int(item[1])
 

@@ -1,4 +1,4 @@
-"""Groups of each library's members, and of all libraries' together."""
+"""Groups with members of one library, and of all libraries together."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def wide(address: str) -> str:
 
 
 def fill(library: Library, address: str, topic: str, count: int, tag: str) -> set[bytes]:
-    """Records in all partitions; their values."""
+    """Writes records to all partitions; returns their values."""
     sent = [
         Sent(value=f"{tag}-{number}".encode(), partition=number % PARTITIONS)
         for number in range(count)
@@ -43,7 +43,7 @@ def seen(group: list[Member]) -> list[bytes]:
 
 
 def commit_what_came(member: Member) -> None:
-    """What came of the partitions that the member has now."""
+    """Commits the records received from the partitions that the member has now."""
     ends = {
         one.partition: Committed(one.offset + 1)
         for one in member.received
@@ -75,7 +75,7 @@ def test_members_share_a_topic_and_share_it_again_when_one_comes_or_goes(
         wait_until_shared(first, {wide: PARTITIONS})
         last = fill(library, address, wide, 60, "again")
         first[0].wait_for(lambda: last <= set(seen(first)), "records after the other left")
-        # Committed records did not come twice.
+        # Committed records were not received twice.
         assert len(seen(both)) == len(values) + len(more) + len(last)
 
 
@@ -103,7 +103,7 @@ def describe(address: str, group: str) -> Any:
 
 
 def wait_until_stable(address: str, group: str) -> Any:
-    """A member may ask for one more rebalance when it learns more about the topic."""
+    """A member may request one more rebalance when it learns more about the topic."""
     described = describe(address, group)
 
     def is_stable() -> bool:

@@ -3,7 +3,7 @@
 Left to later issues: alter_user_scram_credentials and describe_user_scram_credentials,
 set_sasl_credentials; describe_consumer_groups and
 list_consumer_groups for groups of the newer kind (KIP-848). The library's list_groups, which it
-calls deprecated, fails before it asks anybody.
+calls deprecated, fails before it sends a request.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ from third_party.reading import read_topic
 TIMEOUT_S = 30.0
 FIRST_MS = 1_700_000_000_000
 LIBRARY = ConfluentLibrary()
-# The package does not say that it exports what it documents.
+# The package does not declare its documented names as exported.
 api: Any = confluent_admin
 
 
@@ -46,7 +46,7 @@ def result(futures: dict[Any, Any]) -> Any:
 
 
 def refused(futures: dict[Any, Any]) -> str:
-    """The name of the error that the only answer carries."""
+    """The name of the error in the only result."""
     with pytest.raises(KafkaException) as caught:
         result(futures)
     return str(caught.value.args[0].name())
@@ -304,7 +304,7 @@ def test_access_control_is_reported_as_off(admin: Any) -> None:
     new = api.AclBinding(*binding, *entry)
     (created,) = admin.create_acls([new]).values()
     (deleted,) = admin.delete_acls([everything]).values()
-    # confluent-kafka 2.16 gives back an empty list for the error of describe_acls.
+    # confluent-kafka 2.16 returns an empty list for the error of describe_acls.
     for answer in (created, deleted):
         with pytest.raises(KafkaException) as refused:
             answer.result(TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Transactions of confluent-kafka beyond what every library shows: waiting readers, big batches."""
+"""Transactions of confluent-kafka beyond the common cases: waiting readers, big batches."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +18,7 @@ MakeProducer = Callable[..., Any]
 
 @pytest.fixture
 def transactional(address: str) -> Iterator[MakeProducer]:
-    """Makes producers that may begin."""
+    """Makes producers that have initialised their transactions."""
     made = []
 
     def make(**settings: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Each version of each API answers a good request, and says so in the form of that version.
+"""Each version of each API answers a valid request in the format of that version. Group members
+need several requests in a row: they are one conversation per version.
 
 Members of groups need several requests in a row: theirs are in one conversation per version.
 """
@@ -28,7 +29,7 @@ from moldau.protocol.messages.leave_group import MemberIdentity
 from moldau.protocol.messages.sync_group import SyncGroupRequestAssignment
 from moldau.protocol.wire.schema import Struct
 
-# Served by later issues, or only where there are accounts, other brokers or telemetry.
+# Served by later issues, or only with accounts, other brokers or telemetry.
 ELSEWHERE = {
     ApiKey.SASL_HANDSHAKE,
     ApiKey.SASL_AUTHENTICATE,
@@ -64,7 +65,7 @@ def test_a_good_request_is_answered_without_an_error(
 
 
 def error_codes(struct: Struct) -> Iterator[int]:
-    """All codes in an answer, however deep."""
+    """All error codes in a response, at any depth."""
     for name, *_ in struct.FIELDS:
         value = getattr(struct, name)
         if name == "error_code":
@@ -88,7 +89,7 @@ def test_every_advertised_version_is_tried(address: str) -> None:
 
 @pytest.mark.parametrize("version", range(10))
 def test_a_member_joins_and_leaves_in_every_version(address: str, version: int) -> None:
-    """The other requests of the conversation come in the versions of the same time."""
+    """The other requests of the conversation use the versions of the same time."""
     group = fresh_name("talk")
     with WireClient(address) as client:
         wait_for(lambda: has_coordinator(client, group), "a coordinator")
@@ -113,7 +114,7 @@ def test_a_member_joins_and_leaves_in_every_version(address: str, version: int) 
 
 
 def join(client: WireClient, group: str, version: int) -> str:
-    """The member id that the group gave."""
+    """The member id that the group assigned."""
     request = m.JoinGroupRequest(
         group_id=group,
         session_timeout_ms=10_000,

@@ -1,4 +1,4 @@
-"""Whose sockets may be left to the garbage collector."""
+"""Only kafka-python's sockets may be left to the garbage collector."""
 
 import gc
 import socket

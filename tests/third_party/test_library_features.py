@@ -1,4 +1,4 @@
-"""What one library has for itself: commits in the background, patterns, iterators, own batches."""
+"""Features of single libraries: background commits, patterns, iterators, custom batches."""
 
 import asyncio
 import threading

@@ -1,5 +1,5 @@
-"""Our clients beside the others: what they write the others read, what the others write they read,
-in every codec; and keys go to the same partitions.
+"""Our clients and others: each reads what the other writes, in every codec, and keys go to the same
+partitions.
 """
 
 import pytest

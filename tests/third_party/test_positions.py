@@ -1,4 +1,4 @@
-"""Committing, seeking and asking for offsets, in each library."""
+"""Committing, seeking and looking up offsets, in each library."""
 
 import pytest
 from support.running_node import fresh_name

@@ -1,4 +1,4 @@
-"""Transactions of each library: all of what was sent is seen, with its offsets, or nothing."""
+"""Transactions of each library: readers see all records of one, with its offsets, or none."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ Begin = Callable[..., LibraryTransactions]
 
 @pytest.fixture
 def begin(address: str, library: Library) -> Iterator[Begin]:
-    """Makes producers in a transaction that has just begun."""
+    """Makes producers with an open transaction."""
     made = []
 
     def make(
@@ -47,7 +47,7 @@ def begin(address: str, library: Library) -> Iterator[Begin]:
 
 
 class View:
-    """What readers of a topic see of it."""
+    """The contents of a topic for readers."""
 
     def __init__(self, library: Library, address: str, topic: str, partitions: int = 1) -> None:
         self._library = library
@@ -56,7 +56,7 @@ class View:
         self._names = [TopicPartition(topic, index) for index in range(partitions)]
 
     def values(self, *, committed: bool = True) -> list[bytes | None]:
-        """Everything up to a last record that is put there first; no transaction may be open."""
+        """All values up to a last record, which is written first; no transaction may be open."""
         last = [Sent(value=END, partition=name.partition) for name in self._names]
         self._library.produce(self._address, self._topic, last, ProducerOptions())
         options = ConsumerOptions(reads_committed_only=committed)
@@ -75,7 +75,7 @@ class View:
         return [record.value for record in seen if record.value != END]
 
     def end(self, *, committed: bool = True) -> int:
-        """The first offset of the first partition that may not be read."""
+        """The first offset of the first partition that readers cannot read."""
         options = ConsumerOptions(reads_committed_only=committed)
         with opened(self._library, self._address, options) as consumer:
             return consumer.end_offset(self._names[0])
@@ -95,7 +95,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(
             producer.begin()
         producer.send(topic, *(b"%d-%d" % (number, place) for place in range(4)))
         if number % 2:
-            # An abort may overtake what was not sent yet.
+            # An abort may overtake unsent records.
             producer.flush()
             producer.abort()
         else:
@@ -154,7 +154,7 @@ def test_many_small_transactions_follow_each_other(
         producer.begin()
     producer.abort()
     assert view.values() == [b"%d" % number for number in range(50)]
-    # Each has left its marker, and the empty one nothing.
+    # Each has written its marker, except the empty one.
     assert view.end(committed=False) == 101
 
 
@@ -209,7 +209,9 @@ def test_a_transaction_that_takes_too_long_is_aborted(
 def test_a_transaction_with_a_refused_record_is_aborted_and_repeated(
     address: str, library: Library, begin: Begin
 ) -> None:
-    """By another producer: after a refusal each of the libraries loses count on the partition."""
+    """With another producer: after a refusal each of the libraries loses its sequence in the
+    partition.
+    """
     topic, name = fresh_name("topic"), fresh_name("transactional")
     create_topic(address, topic, configs={"max.message.bytes": str(BIG)})
     producer = begin(name)
@@ -229,7 +231,9 @@ def test_a_transaction_with_a_refused_record_is_aborted_and_repeated(
 def test_a_topic_is_copied_exactly_once_despite_aborts(
     address: str, library: Library, begin: Begin
 ) -> None:
-    """Consume, transform, produce; half of the attempts are aborted and made again by another."""
+    """Consume, transform, produce; half of the attempts are aborted and repeated by another
+    producer.
+    """
     source, target, group = fresh_name("source"), fresh_name("target"), fresh_name("group")
     for name in (source, target):
         create_topic(address, name, partitions=2)
@@ -259,7 +263,9 @@ def test_a_topic_is_copied_exactly_once_despite_aborts(
 
 
 def _wait_until_committed(consumer: LibraryConsumer, places: dict[TopicPartition, int]) -> None:
-    """A commit is answered when it is decided; offsets follow, and not every library waits."""
+    """A commit is acknowledged when it is decided; offsets follow, and not every library waits for
+    them.
+    """
     wait_for(
         lambda: {name: consumer.committed(name) for name in places} == places, "offsets to count"
     )
@@ -268,7 +274,7 @@ def _wait_until_committed(consumer: LibraryConsumer, places: dict[TopicPartition
 def test_offsets_of_a_member_that_is_gone_are_refused(
     address: str, library: Library, topic: str, begin: Begin, view: View
 ) -> None:
-    """It may have been replaced, and its successor be at work on the same records."""
+    """The member may have been replaced, and its successor may process the same records."""
     if not library.names_members:
         pytest.skip("the library does not tell which member it is")
     library.produce(address, topic, [Sent(value=b"1", partition=0)], ProducerOptions())

@@ -1,4 +1,4 @@
-"""One good request for each API that a node serves, cut to what a version can say."""
+"""One valid request for each API that a node serves, reduced to what a version can carry."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ FIRST_MS = 1_700_000_000_000
 
 @dataclass(frozen=True)
 class World:
-    """What the requests are about."""
+    """The objects that the requests name."""
 
     address: str
     topic: str
@@ -80,7 +80,9 @@ class World:
 
 
 def make_world(address: str) -> World:
-    """A topic with ten records, a group with an offset, and what the node says of itself."""
+    """Creates a topic with ten records and a group with an offset, and queries the node's
+    description.
+    """
     topic, group = fresh_name("versions"), fresh_name("versions")
     topic_id = Uuid(create_topic(address, topic))
     with WireClient(address) as client:
@@ -112,7 +114,7 @@ def has_coordinator(client: WireClient, group: str) -> bool:
 
 
 def fitted(message: Message, version: int) -> Any:
-    """The message without what this version cannot say."""
+    """The message without the fields that this version lacks."""
     _fit(message, version)
     return message
 

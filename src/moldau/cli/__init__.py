@@ -31,10 +31,10 @@ def _run_app(arguments: list[str]) -> int:
 
     from moldau.cli.app import app
     from moldau.cli.shared.escaping import printable
-    from moldau.cli.version import show_warnings_shortly
+    from moldau.cli.version import show_warnings_in_one_line
     from moldau.protocol.errors import MoldauError
 
-    show_warnings_shortly()
+    show_warnings_in_one_line()
     try:
         status = app(arguments, prog_name="moldau", standalone_mode=False)
     except typer.Abort:

@@ -19,7 +19,7 @@ def version_text() -> str:
     )
 
 
-def show_warnings_shortly() -> None:
+def show_warnings_in_one_line() -> None:
     """Show warnings as one line, without the source line that Python adds."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:

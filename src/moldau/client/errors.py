@@ -8,8 +8,8 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
 
 _SIMILAR = 0.8
-# Apache Kafka's messages, for codes that come without one.
-_WORDS = {
+# Apache Kafka's messages, for error codes that brokers send without one.
+_MESSAGES = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
     ErrorCode.REQUEST_TIMED_OUT: "The request timed out.",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
@@ -84,4 +84,4 @@ def check(number: int, detail: str | None = None) -> None:
 
 def fail(number: int, detail: str | None = None) -> NoReturn:
     code = error_code(number)
-    raise KafkaError(code, detail or _WORDS.get(code, ""))
+    raise KafkaError(code, detail or _MESSAGES.get(code, ""))

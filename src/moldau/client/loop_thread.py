@@ -68,7 +68,7 @@ class LoopThread:
             )
 
     def start(self, work: Coroutine[Any, Any, Result]) -> ThreadFuture[Result]:
-        """Begins to run a coroutine, without waiting."""
+        """Starts a coroutine without waiting for its result."""
         if not self.is_usable:
             work.close()
             raise self.refusal()
@@ -105,7 +105,9 @@ class LoopThread:
         if threading.current_thread() is not self._thread:
             self._thread.join(patience_s)
 
-    def end_alone(self, client: object, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    def end_in_background(
+        self, client: object, work: Callable[[], Coroutine[Any, Any, object]]
+    ) -> None:
         """For a client that is garbage collected without having been closed: warns, and ends the
         thread when `work` is done. Does not wait, since the garbage collector calls it.
         """

@@ -85,7 +85,7 @@ class Faults:
                 raise error
             return self._failed_later(delaying.delay_ms, error)
         if delaying is not None:
-            _own_records(request)
+            _copy_records(request)
             return self._handled_later(delaying.delay_ms, ctx, request)
         return None
 
@@ -124,7 +124,7 @@ def _next(faults: deque[_Fault] | None) -> _Fault | None:
     return None
 
 
-def _own_records(request: Message) -> None:
+def _copy_records(request: Message) -> None:
     """Copies the records: they are views of a buffer that the next read overwrites."""
     if isinstance(request, ProduceRequest):
         for topic in request.topic_data:

@@ -61,14 +61,14 @@ class ProcessBroker:
         if self._directory is None:
             made = tempfile.TemporaryDirectory(prefix="moldau-test-", ignore_cleanup_errors=True)
             self._directory = Path(self._cleanup.enter_context(made))
-        orders = {
+        arguments = {
             "directory": str(self._directory),
             "port": self._port,
             "settings": self._settings,
             "ahead_ms": self.clock.ahead_ms,
         }
         self._process = subprocess.Popen(  # noqa: S603 - ourselves
-            [sys.executable, "-m", __name__, json.dumps(orders)],
+            [sys.executable, "-m", __name__, json.dumps(arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -172,8 +172,17 @@ class ProcessBroker:
         return int(self.ask("drop_connections"))
 
     def ask(self, action: str, **arguments: Any) -> Any:
-        """Call the method `action` of the child's broker. Returns its result, and raises what it
-        raises.
+        """Call a method of the broker in the child process.
+
+        Args:
+            action: Name of the method.
+            **arguments: Its arguments.
+
+        Returns:
+            The result of the method.
+
+        Raises:
+            MoldauError: The broker is not running, or the method raised it.
         """
         with self._one_at_a_time:
             stdin = self._running().stdin
@@ -207,17 +216,17 @@ def main() -> None:
 
     # Ctrl-C is meant for the test; the child stops at the end of its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    orders = json.loads(sys.argv[1])
-    directory = Path(orders["directory"])
+    arguments = json.loads(sys.argv[1])
+    directory = Path(arguments["directory"])
     made = ThreadBroker(
-        orders["settings"], directory, port=orders["port"], ahead_ms=orders["ahead_ms"]
+        arguments["settings"], directory, port=arguments["port"], ahead_ms=arguments["ahead_ms"]
     )
     try:
         made.start()
     except (MoldauError, OSError) as error:
-        _say(_refusal(error))
+        _respond(_refusal(error))
         return
-    _say({"port": int(made.bootstrap.rpartition(":")[2])})
+    _respond({"port": int(made.bootstrap.rpartition(":")[2])})
     actions: dict[str, Callable[..., Any]] = {
         "advance": made.clock.advance,
         "create_topic": made.create_topic,
@@ -229,9 +238,9 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            _say({"result": actions[request["action"]](**request["arguments"])})
+            _respond({"result": actions[request["action"]](**request["arguments"])})
         except (MoldauError, ValueError) as error:
-            _say(_refusal(error))
+            _respond(_refusal(error))
     made.close()
 
 
@@ -248,7 +257,7 @@ def _raise(refusal: dict[str, Any]) -> NoReturn:
     raise (ValueError if refusal["is_value"] else MoldauError)(refusal["error"])
 
 
-def _say(answer: dict[str, Any]) -> None:
+def _respond(answer: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
 

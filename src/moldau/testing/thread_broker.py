@@ -123,7 +123,9 @@ class ThreadBroker:
         loop.close()
 
     def stop(self) -> None:
-        """Shut the broker down cleanly. Its data and its port are kept for `start`."""
+        """Shut the broker down cleanly. Its data and its port are kept for `start`. Raises
+        MoldauError if the broker does not stop within a minute.
+        """
         if self._loop is not None and self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(START_DEADLINE_S)
@@ -240,7 +242,17 @@ class ThreadBroker:
         return self._node
 
     def call(self, action: Callable[[], ResultT]) -> ResultT:
-        """Run `action` in the broker's thread and return its result."""
+        """Run a function in the broker's thread.
+
+        Args:
+            action: The function, called without arguments.
+
+        Returns:
+            The result of the function.
+
+        Raises:
+            MoldauError: The broker is not running.
+        """
 
         async def called() -> ResultT:
             return action()

@@ -172,13 +172,13 @@ async def test_groups_are_listed_and_deleted(tmp_path: Path) -> None:
         )
         assert [g.group_id for g in some.groups] == ["busy"]
         deleted: DeleteGroupsResponse = await node.ask(
-            DeleteGroupsRequest(groups_names=["a", "b", "busy", "nobody", "a"])
+            DeleteGroupsRequest(groups_names=["a", "b", "busy", "missing", "a"])
         )
         assert {r.group_id: r.error_code for r in deleted.results} == {
             "a": ErrorCode.NONE,
             "b": ErrorCode.NONE,
             "busy": ErrorCode.NON_EMPTY_GROUP,
-            "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
+            "missing": ErrorCode.GROUP_ID_NOT_FOUND,
         }
         await node.restart()
         await node.groups.wait_loaded()

@@ -273,7 +273,7 @@ async def test_every_version_ends_a_transaction(commits: bool, tmp_path: Path) -
 
 async def test_an_unknown_id_cannot_end(tmp_path: Path) -> None:
     async with transaction_node(tmp_path) as node:
-        answer = await node.end((1, 0), commits=True, name="nobody")
+        answer = await node.end((1, 0), commits=True, name="missing")
         assert answer.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
         empty = await node.ask(EndTxnRequest(transactional_id="", producer_id=1, committed=True), 5)
         assert empty.error_code == ErrorCode.INVALID_REQUEST

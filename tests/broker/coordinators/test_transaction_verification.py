@@ -44,7 +44,7 @@ async def test_the_coordinator_verifies_the_partitions_of_a_transaction(tmp_path
         assert all(each.transactions[0].verify_only for each in coordinator.requests)
 
 
-async def test_the_question_itself_may_add_the_partition(tmp_path: Path) -> None:
+async def test_the_query_itself_may_add_the_partition(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         coordinator = coordinated(node)
         assert await verify(node, adds=True) is ErrorCode.NONE
@@ -53,7 +53,7 @@ async def test_the_question_itself_may_add_the_partition(tmp_path: Path) -> None
         assert (sent.producer_id, sent.producer_epoch, sent.verify_only) == (5, 0, False)
 
 
-async def test_questions_that_gather_during_a_request_share_the_next(tmp_path: Path) -> None:
+async def test_queries_that_gather_during_a_request_share_the_next(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         coordinator = coordinated(node)
         coordinator.hold()
@@ -142,7 +142,7 @@ async def test_waiting_callers_are_released_at_the_end(tmp_path: Path) -> None:
 # Verifications
 
 
-async def test_an_agreement_is_a_guard_for_the_append(tmp_path: Path) -> None:
+async def test_an_agreement_is_a_verification_for_the_append(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         coordinated(node)

@@ -117,7 +117,7 @@ async def test_an_old_coordinator_and_an_old_producer_are_fenced(tmp_path: Path)
         assert not node.is_open("t", 0)
 
 
-async def test_a_marker_that_can_be_nobodys_is_refused(tmp_path: Path) -> None:
+async def test_a_marker_without_a_valid_producer_is_refused(tmp_path: Path) -> None:
     async with running_markers(tmp_path) as node:
         places = [
             TopicPartition("t", 0),

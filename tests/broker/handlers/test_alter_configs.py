@@ -37,7 +37,7 @@ async def test_each_resource_gets_its_answer_in_order(tmp_path: Path) -> None:
         await node.ask(CreateTopicsRequest(topics=[topic]))
         codes = await alter(
             node,
-            resource(TOPIC, "nobody", retention_ms="5"),
+            resource(TOPIC, "missing", retention_ms="5"),
             resource(BROKER, "2", log_cleaner_threads="2"),
             resource(TOPIC, "t", retention_ms="5"),
             resource(99, "what"),
@@ -59,7 +59,7 @@ async def test_each_resource_gets_its_answer_in_order(tmp_path: Path) -> None:
         node.check()
 
 
-async def test_brokers_judge_their_own_settings(tmp_path: Path) -> None:
+async def test_brokers_validate_their_own_settings(tmp_path: Path) -> None:
     async with bench(tmp_path / "data") as node:
         assert await alter(node, resource(BROKER, "1", node_id="7")) == [ErrorCode.INVALID_REQUEST]
         assert await alter(node, resource(BROKER, "", log_retention_ms="x")) == [

@@ -109,7 +109,7 @@ async def test_old_versions_cannot_disable_topic_creation(tmp_path: Path) -> Non
         ({}, {"allow_auto_topic_creation": False}),
     ],
 )
-async def test_topics_are_not_made_against_anybodys_will(
+async def test_topics_are_not_created_unless_client_and_node_allow_it(
     tmp_path: Path, settings: dict[str, str], fields: dict[str, Any]
 ) -> None:
     async with bench(tmp_path / "data", settings) as node:
@@ -275,10 +275,10 @@ async def test_topics_are_described_page_by_page(tmp_path: Path) -> None:
 async def test_described_topics_report_their_errors(tmp_path: Path) -> None:
     async with bench(tmp_path / "data", {"max.request.partition.size.limit": "1"}) as node:
         await create(node, "b", 2)
-        described = await node.serve(describe("nobody", "a/b"))
+        described = await node.serve(describe("missing", "a/b"))
         assert {t.name: (t.error_code, t.topic_id) for t in described.topics} == {
             "a/b": (ErrorCode.INVALID_TOPIC_EXCEPTION, ZERO_UUID),
-            "nobody": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ZERO_UUID),
+            "missing": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ZERO_UUID),
         }
         (topic,) = (await node.serve(describe("b"))).topics
         assert [each.partition_index for each in topic.partitions] == [0]

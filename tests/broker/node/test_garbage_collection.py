@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from moldau.broker.node.garbage_collection import LOOK_EVERY_MS, GarbageCollection
+from moldau.broker.node.garbage_collection import CHECK_EVERY_MS, GarbageCollection
 from moldau.net.clock import ShiftedClock
 
 FULL = 2
@@ -31,7 +31,7 @@ def thresholds() -> Iterator[None]:
 
 async def look(clock: ShiftedClock, times: int = 1) -> None:
     for _ in range(times):
-        clock.advance(LOOK_EVERY_MS)
+        clock.advance(CHECK_EVERY_MS)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 

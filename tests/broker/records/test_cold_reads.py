@@ -69,7 +69,7 @@ class SlowDisk(SimulatedDisk):
 
 @asynccontextmanager
 async def cold_node(*names: str, partitions: int = 2) -> AsyncIterator[tuple[DataNode, SlowDisk]]:
-    """With several segments in each partition; only what was just written is in memory."""
+    """A node with several segments in each partition; only the newest records are in memory."""
     disk = SlowDisk()
     async with running(HERE, filesystem=disk) as node:
         node.create_topic("orders", partitions=partitions, configs=SMALL_SEGMENTS)
@@ -114,7 +114,7 @@ async def test_the_loop_s_own_thread_never_waits_for_a_disk() -> None:
         assert disk.threads
         assert all(name.startswith("moldau-read") for name in disk.threads)
         assert node.replicas.cold_reads.count >= len(node.replicas.lookup("orders", 0).log.segments)
-        assert node.replicas.cold_reads.bytes_under_way == 0
+        assert node.replicas.cold_reads.bytes_in_flight == 0
 
 
 async def test_cached_bytes_are_answered_at_once() -> None:
@@ -266,14 +266,14 @@ async def test_a_client_that_is_gone_leaves_no_read() -> None:
         slow.cancel()
         disk.answers.set()
         await asyncio.wait([slow])
-        while node.replicas.cold_reads.bytes_under_way:  # noqa: ASYNC110 - no event is available
+        while node.replicas.cold_reads.bytes_in_flight:  # noqa: ASYNC110 - no event is available
             await asyncio.sleep(0)
 
 
-async def test_bytes_under_way_are_bounded_also_when_clients_leave(
+async def test_bytes_in_flight_are_bounded_even_when_clients_leave(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("moldau.broker.records.cold_reads.BYTES_UNDER_WAY_MAX", 1)
+    monkeypatch.setattr("moldau.broker.records.cold_reads.BYTES_IN_FLIGHT_MAX", 1)
     async with cold_node() as (node, disk):
         await fetch(node, request(orders(0, 0, 1)))
         disk.is_cold = lambda path: path.suffix == ".log"
@@ -288,7 +288,7 @@ async def test_bytes_under_way_are_bounded_also_when_clients_leave(
         requested.pop(1).cancel()
         disk.answers.set()
         assert all([(await each).records for each in requested])
-        assert cold_reads.bytes_under_way == 0
+        assert cold_reads.bytes_in_flight == 0
 
 
 async def test_a_waiting_fetch_is_answered_from_cold_files() -> None:

@@ -129,7 +129,7 @@ async def test_special_names_need_the_version_that_brought_them(tmp_path: Path) 
         assert (await list_offset(node, -7)).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-async def test_bad_questions_about_offsets_are_refused(tmp_path: Path) -> None:
+async def test_invalid_list_offsets_requests_are_refused(tmp_path: Path) -> None:
     async with running(tmp_path) as node:
         node.create_topic("orders")
         node.change_partition(leader=1)

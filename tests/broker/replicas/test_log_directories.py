@@ -220,7 +220,7 @@ async def test_no_move_makes_the_loop_wait_for_the_disk_that_it_copies_from() ->
         warm: set[Path] = set()
 
         def is_cold(path: Path) -> bool:
-            """Until a thread has read it; the active segment is the exception."""
+            """Whether a file is cold: until a thread has read it; the active segment never is."""
             if threading.current_thread() is not threading.main_thread():
                 warm.add(path)
             return path.parent == here / "orders-0" and path not in warm

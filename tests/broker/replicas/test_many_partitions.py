@@ -34,7 +34,7 @@ EXPANDED_BYTES = 1_900_000
 
 
 class Turns:
-    """How often other tasks ran meanwhile."""
+    """Counts how often other tasks ran meanwhile."""
 
     def __init__(self) -> None:
         self.count = 0

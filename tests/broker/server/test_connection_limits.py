@@ -22,7 +22,7 @@ def taken_by(host: str, limits: ConnectionLimits, *, is_privileged: bool = False
     """The number of connections it gets."""
     count = 0
     while limits.refusal(host, is_privileged=is_privileged) is None:
-        limits.joined(host)
+        limits.opened(host)
         count += 1
     return count
 

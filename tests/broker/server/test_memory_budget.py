@@ -35,7 +35,7 @@ async def half_sent(server: Server, size: int, sent: int) -> Client:
 
 
 async def settled(server: Server) -> None:
-    """Until nothing more is read."""
+    """Waits until nothing more is read."""
     before = -1
     while before != server.metrics.bytes_in:
         before = server.metrics.bytes_in
@@ -119,7 +119,7 @@ async def silent_client(server: Server) -> Client:
 
 
 def much_or_little(_ctx: RequestContext, request: HeartbeatRequest) -> Message:
-    """As many bytes as the member's name says."""
+    """A response with as many bytes as the member's name says."""
     if request.member_id:
         return SyncGroupResponse(assignment=bytes(int(request.member_id)))
     return HeartbeatResponse()
@@ -272,7 +272,7 @@ async def test_a_far_too_slow_reader_yields_as_well() -> None:
         assert await is_served(other)
 
 
-async def test_large_questions_are_served_a_few_at_a_time_and_others_beside_them() -> None:
+async def test_large_queries_are_served_a_few_at_a_time_and_other_requests_meanwhile() -> None:
     under_way, most, answered = 0, 0, asyncio.Event()
 
     async def outcome(_ctx: RequestContext, request: Message) -> Message:

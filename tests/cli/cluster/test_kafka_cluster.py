@@ -9,7 +9,7 @@ from cli.kafka_command import KafkaCommand
 BASE_MS = 1_777_000_000_000
 
 
-def test_the_cluster_says_who_it_is(kafka: KafkaCommand) -> None:
+def test_the_cluster_is_described(kafka: KafkaCommand) -> None:
     found = kafka.json("cluster", "describe")
     (broker,) = found["brokers"]
     assert len(found["clusterId"]) == 22
@@ -59,7 +59,7 @@ def test_log_directories_show_their_replicas(kafka: KafkaCommand) -> None:
     assert "broker 77 does not exist" in kafka("logdirs", "--brokers", "77", status=1).errors
 
 
-def test_log_directories_hide_internal_topics_unless_asked(kafka: KafkaCommand) -> None:
+def test_log_directories_hide_internal_topics_by_default(kafka: KafkaCommand) -> None:
     topic = kafka.topic()
     move = ("--topic", topic, "--to-latest", "--execute", "--yes")
     kafka("groups", "reset-offsets", "makes-the-offsets-topic", *move)
@@ -149,7 +149,7 @@ def test_a_bench_measures_and_cleans_up(kafka: KafkaCommand) -> None:
     assert not [name for name in kafka("topics", "list", "-q").lines if "bench" in name]
 
 
-def test_a_bench_can_use_a_topic_that_is_there(kafka: KafkaCommand) -> None:
+def test_a_bench_can_use_an_existing_topic(kafka: KafkaCommand) -> None:
     topic = kafka.topic()
     kafka.json("bench", "produce", topic, "-n", 500)
     assert kafka.json("bench", "consume", topic)["records"] == 500

@@ -6,7 +6,7 @@ from support.waiting import wait_for
 
 
 def wait_for_value(kafka: KafkaCommand, *where: object, value: str, source: str) -> None:
-    """A controller answers before the brokers have heard of the change."""
+    """The controller responds before the brokers know about the change."""
 
     def is_there() -> bool:
         (entry,) = kafka.json("configs", "describe", *where)
@@ -19,7 +19,7 @@ def values(kafka: KafkaCommand, *arguments: object) -> dict[str, str | None]:
     return {row["name"]: row["value"] for row in kafka.json("configs", "describe", *arguments)}
 
 
-def test_a_topics_settings_are_changed_and_go_back(kafka: KafkaCommand) -> None:
+def test_a_topics_settings_are_changed_and_restored(kafka: KafkaCommand) -> None:
     topic = kafka.topic()
     ran = kafka("configs", "set", "topic", topic, "retention.ms=60000", "segment.ms=70000")
     assert ran.output == f"changed 2 settings of topic {topic}\n"
@@ -51,7 +51,7 @@ def test_all_settings_have_a_type_and_a_source(kafka: KafkaCommand) -> None:
     assert len(kafka.json("configs", "describe", "topic", topic)) < 5
 
 
-def test_synonyms_tell_where_else_a_value_could_come_from(kafka: KafkaCommand) -> None:
+def test_synonyms_show_the_other_sources_of_a_value(kafka: KafkaCommand) -> None:
     topic = kafka.topic(1, "-c", "segment.bytes=2000000")
     (entry,) = kafka.json("configs", "describe", "topic", topic, "segment.bytes")
     assert entry["synonyms"][0] == {

@@ -1,4 +1,4 @@
-"""The demo keeps what it says: a real node, used with the real commands."""
+"""The demo runs a real node and the real commands."""
 
 import signal
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 from cli.command import moldau
 
 
-def test_the_commands_of_the_demo_are_shown_and_what_they_did_is_kept(tmp_path: Path) -> None:
+def test_the_demo_shows_its_commands_and_keeps_their_results(tmp_path: Path) -> None:
     for _ in range(2):
         ran = moldau("demo", "--commands", "--once", "--port", "0", "--dir", tmp_path)
         assert (ran.status, ran.errors) == (0, "")
@@ -19,7 +19,7 @@ def test_the_commands_of_the_demo_are_shown_and_what_they_did_is_kept(tmp_path: 
     assert (check.status, check.errors) == (0, "no problems found\n")
 
 
-def test_without_spark_the_demo_says_so_and_shows_commands(tmp_path: Path) -> None:
+def test_without_spark_the_demo_explains_that_and_shows_commands(tmp_path: Path) -> None:
     """As on a machine that has only `pip install moldau`."""
     blocked = tmp_path / "without"
     blocked.mkdir()

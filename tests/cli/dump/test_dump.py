@@ -43,14 +43,14 @@ def test_a_clean_directory_has_one_row_per_partition_and_status_0(clean: Path) -
     assert head["stopped"] == "cleanly"
 
 
-def test_a_killed_brokers_directory_is_whole_but_says_so(dirty: Path) -> None:
+def test_the_directory_of_a_killed_broker_is_intact_and_reported_as_unclean(dirty: Path) -> None:
     ran = moldau("dump", dirty)
     assert ran.status == 0
     (note,) = [line for line in ran.lines if line.startswith("note: ")]
     assert "no clean-shutdown marker" in note
 
 
-def test_a_check_prints_little_when_all_is_well(clean: Path) -> None:
+def test_a_check_prints_little_without_problems(clean: Path) -> None:
     ran = moldau("dump", "--check", clean / "txns-0")
     assert (ran.status, ran.output, ran.errors) == (0, "", "no problems found\n")
 
@@ -93,7 +93,7 @@ def test_internal_records_are_shown_as_json_in_plain_lines(clean: Path) -> None:
     assert any('payload: {"version":"4","data":{"offset":77' in line for line in commits)
 
 
-def test_bytes_that_are_no_text_are_shown_in_hexadecimal(clean: Path) -> None:
+def test_bytes_that_are_not_text_are_shown_in_hexadecimal(clean: Path) -> None:
     ran = moldau("dump", "--records", "--decode", "none", "__transaction_state-0", cwd=clean)
     assert any("key: 0x0000" in line for line in ran.lines)
 
@@ -115,7 +115,9 @@ def test_a_table_fits_its_terminal(clean: Path, columns: str) -> None:
 
 
 @pytest.mark.parametrize("options", [("--limit", "3"), ("--max-bytes", "400")])
-def test_a_limited_dump_says_that_it_stopped(clean: Path, options: tuple[str, str]) -> None:
+def test_a_limited_dump_reports_that_it_stopped_early(
+    clean: Path, options: tuple[str, str]
+) -> None:
     ran = moldau("dump", *options, clean / "txns-0" / LOG_NAME)
     assert ran.status == 0
     assert ran.lines[-1].endswith("stopped here, as requested")
@@ -123,7 +125,7 @@ def test_a_limited_dump_says_that_it_stopped(clean: Path, options: tuple[str, st
 
 
 DAMAGED = [
-    # file, position of the byte that changes, what the problem line must say
+    # File, position of the changed byte, expected text of the problem line.
     (f"codecs-0/{LOG_NAME}", 100, "checksum"),
     (f"codecs-0/{LOG_NAME}", 16, "not a batch: magic"),
     ("idempotent-0/00000000000000000000.index", 7, "no batch of the log begins"),
@@ -172,7 +174,7 @@ def copy_with_neighbours(path: Path, target: Path) -> Path:
     return Path(shutil.copy(path, target))
 
 
-def test_a_torn_tail_is_reported_with_its_place_and_size(clean: Path, tmp_path: Path) -> None:
+def test_a_torn_tail_is_reported_with_its_position_and_size(clean: Path, tmp_path: Path) -> None:
     log = copy_with_neighbours(clean / "codecs-0" / LOG_NAME, tmp_path)
     log.write_bytes(log.read_bytes()[:-100])
     ran = moldau("dump", "--json", tmp_path / "codecs-0")
@@ -219,7 +221,7 @@ def test_the_reserve_is_known(clean: Path, tmp_path: Path) -> None:
     assert plain == ["Dumping moldau-reserve", told]
 
 
-def test_a_check_says_of_a_file_that_it_was_not_read(tmp_path: Path) -> None:
+def test_a_check_reports_unreadable_files(tmp_path: Path) -> None:
     (tmp_path / "garbage.txt").write_text("garbage")
     ran = moldau("dump", "--check", "garbage.txt", cwd=tmp_path)
     note = "note: garbage.txt: not a file that Kafka or Moldau writes; not read"

@@ -1,4 +1,4 @@
-"""`moldau groups`: lag, members, and every way to move a group's offsets."""
+"""`moldau groups`: lag, members, and every method to reset a group's offsets."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ BASE_MS = 1_777_000_000_000
 
 @contextmanager
 def member(kafka: KafkaCommand, topic: str, group: str, *options: object) -> Iterator[None]:
-    """A member that has joined; ends by its process id."""
+    """A member that has joined; it is ended by its process id."""
     with kafka.start("consume", topic, "-g", group, "--follow", *options) as running:
         try:
             wait_for(lambda: kafka.has_member(group), f"a member of {group}")
@@ -59,7 +59,7 @@ def test_the_type_of_a_group_has_one_spelling(kafka: KafkaCommand, behind: tuple
     assert group in kafka("groups", "list", "--type", "consumer,Classic", "-q").lines
 
 
-def test_groups_of_no_type_or_state_that_there_is_are_refused(kafka: KafkaCommand) -> None:
+def test_unknown_group_types_and_states_are_refused(kafka: KafkaCommand) -> None:
     for option, what in (("--type", "type"), ("--state", "state")):
         ran = kafka("groups", "list", option, "stable,foo" if what == "state" else "foo", status=2)
         assert f"unknown group {what} 'foo'; known are " in " ".join(ran.errors.split())
@@ -89,7 +89,7 @@ def test_lag_is_counted_by_partition_and_in_all(
     assert lines[4] == "total lag: 6"
 
 
-def test_members_and_what_they_read(kafka: KafkaCommand) -> None:
+def test_members_are_shown_with_their_partitions(kafka: KafkaCommand) -> None:
     topic, group = kafka.topic(2), fresh("group")
     with member(kafka, topic, group):
         (found,) = kafka.json("groups", "describe", group)
@@ -137,15 +137,15 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize(("way", "expected"), WAYS, ids=str)
+@pytest.mark.parametrize(("method", "expected"), WAYS, ids=str)
 def test_every_way_is_shown_first_and_done_on_demand(
     kafka: KafkaCommand,
     behind: tuple[str, str],
-    way: tuple[object, ...],
+    method: tuple[object, ...],
     expected: dict[int, int],
 ) -> None:
     _, group = behind
-    options = ("groups", "reset-offsets", group, "--all-topics", *way)
+    options = ("groups", "reset-offsets", group, "--all-topics", *method)
     (plan,) = kafka.json(*options)
     assert {row["partition"]: row["newOffset"] for row in plan["partitions"]} == expected
     assert not plan["executed"]
@@ -159,7 +159,7 @@ def test_every_way_is_shown_first_and_done_on_demand(
     assert committed(kafka, group) == expected
 
 
-def test_a_plan_is_exported_changed_and_taken_back(
+def test_a_plan_is_exported_changed_and_imported(
     kafka: KafkaCommand, behind: tuple[str, str], tmp_path: Path
 ) -> None:
     topic, group = behind
@@ -187,11 +187,11 @@ def test_several_groups_are_saved_in_one_file(kafka: KafkaCommand, tmp_path: Pat
         options = ("reset-offsets", group, "-t", topic, "--to-offset", offset, "--execute", "--yes")
         kafka("groups", *options)
     saved = tmp_path / "saved.csv"
-    ways = ("groups", "reset-offsets", *groups)
-    saved.write_text(kafka(*ways, "--all-topics", "--to-current", "--export").output)
+    methods = ("groups", "reset-offsets", *groups)
+    saved.write_text(kafka(*methods, "--all-topics", "--to-current", "--export").output)
     assert saved.read_text() == f"{groups[0]},{topic},0,1\n{groups[1]},{topic},0,2\n"
-    kafka(*ways, "--all-topics", "--to-latest", "--execute", "--yes")
-    kafka(*ways, "--from-file", saved, "--execute", "--yes")
+    kafka(*methods, "--all-topics", "--to-latest", "--execute", "--yes")
+    kafka(*methods, "--from-file", saved, "--execute", "--yes")
     assert [committed(kafka, group) for group in groups] == [{0: 1}, {0: 2}]
 
 
@@ -202,7 +202,7 @@ def test_only_the_named_partitions_are_moved(kafka: KafkaCommand, behind: tuple[
     assert committed(kafka, group) == {0: 0, 1: 5}
 
 
-def test_a_group_that_never_was_can_be_given_offsets(kafka: KafkaCommand) -> None:
+def test_offsets_can_be_set_for_a_new_group(kafka: KafkaCommand) -> None:
     topic, group = kafka.topic(), fresh("group")
     kafka.fill(topic, ["1", "2", "3"])
     kafka("groups", "reset-offsets", group, "-t", topic, "--to-offset", 2, "--execute", "--yes")
@@ -225,7 +225,7 @@ def test_a_group_that_never_was_can_be_given_offsets(kafka: KafkaCommand) -> Non
         (("--from-file", "/no/such"), 1, "No such file"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(
+def test_senseless_resets_are_an_error_of_one_line(
     kafka: KafkaCommand, options: tuple[str, ...], status: int, reason: str
 ) -> None:
     topic = kafka.topic()

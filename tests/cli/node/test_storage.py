@@ -1,4 +1,4 @@
-"""`moldau storage`: formats, tells, and complains in one line."""
+"""`moldau storage` formats and inspects directories; errors are one line."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ def formatted(properties: Path, *options: str) -> Ran:
     return moldau_here("storage", "format", "-t", CLUSTER, "-c", properties, *options)
 
 
-def test_directories_are_looked_at_without_a_configuration(
+def test_directories_are_inspected_without_a_configuration(
     properties: Path, tmp_path: Path
 ) -> None:
     formatted(properties, "--standalone")
@@ -51,7 +51,7 @@ def test_directories_are_looked_at_without_a_configuration(
         assert (ran.status, "give either --config or --dir." in ran.errors) == (2, True)
 
 
-def test_a_node_is_formatted_and_known(properties: Path, tmp_path: Path) -> None:
+def test_a_formatted_node_is_described(properties: Path, tmp_path: Path) -> None:
     before = moldau_here("storage", "info", "-c", properties)
     assert before.status == 1
     assert before.lines == [
@@ -89,7 +89,7 @@ def test_the_voter_is_this_nodes_directory(properties: Path, tmp_path: Path) -> 
     assert other.directory_id not in {None, meta.directory_id}
 
 
-def test_users_and_features_are_what_the_cluster_begins_with(
+def test_the_cluster_starts_with_the_given_users_and_features(
     properties: Path, tmp_path: Path
 ) -> None:
     user = "SCRAM-SHA-256=[name=alice,password=alice-secret]"
@@ -194,7 +194,7 @@ def test_wrong_options_are_one_line(
     assert not (tmp_path / "one").exists()
 
 
-def test_a_missing_or_wrong_file_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_or_invalid_file_is_an_error_of_one_line(tmp_path: Path) -> None:
     missing = formatted(tmp_path / "none.properties", "-s")
     assert (missing.status, len(missing.errors.splitlines())) == (1, 1)
     path = tmp_path / "server.properties"
@@ -204,7 +204,7 @@ def test_a_missing_or_wrong_file_is_one_line(tmp_path: Path) -> None:
     assert "num.partitions" in wrong.errors
 
 
-def test_settings_of_others_are_named_and_passed_over_unless_strict(
+def test_unknown_settings_are_reported_and_ignored_unless_strict(
     properties: Path, tmp_path: Path
 ) -> None:
     with properties.open("a") as file:
@@ -226,7 +226,9 @@ def test_settings_of_others_are_named_and_passed_over_unless_strict(
     assert (tmp_path / "one" / "meta.properties").exists()
 
 
-def test_a_file_in_the_way_is_one_line(properties: Path, tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_directory_is_an_error_of_one_line(
+    properties: Path, tmp_path: Path
+) -> None:
     (tmp_path / "one").write_text("")
     run = formatted(properties, "-s")
     assert run.errors == f"moldau: {tmp_path}/one is not a directory\n"

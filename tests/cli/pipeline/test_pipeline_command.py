@@ -1,4 +1,4 @@
-"""`moldau pipeline` as users type it; what needs no Spark here, the rest with it."""
+"""`moldau pipeline` as users type it; tests that need Spark are marked."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.mark.parametrize("name", ["begin.yaml", "begin.py"])
-def test_a_pipeline_to_begin_with_is_one(tmp_path: Path, name: str) -> None:
+def test_a_generated_pipeline_is_valid(tmp_path: Path, name: str) -> None:
     import moldau.pipelines as mp
 
     assert moldau_here("pipeline", "init", tmp_path / name).status == 0
@@ -63,7 +63,7 @@ def test_a_pipeline_that_never_ran(tmp_path: Path) -> None:
     assert "new has no state at" in moldau_here("pipeline", "reset", path, "--yes").errors
 
 
-def test_a_broker_that_is_not_there_is_reported_before_spark_starts(tmp_path: Path) -> None:
+def test_an_unreachable_broker_is_reported_before_spark_starts(tmp_path: Path) -> None:
     path = tmp_path / "alone.yaml"
     moldau_here("pipeline", "init", path)
     content = path.read_text().replace(
@@ -76,7 +76,7 @@ def test_a_broker_that_is_not_there_is_reported_before_spark_starts(tmp_path: Pa
     assert "127.0.0.1:1" in done.errors
 
 
-def test_the_address_of_the_brokers_says_where_it_is_from(tmp_path: Path) -> None:
+def test_the_origin_of_the_brokers_address_is_shown(tmp_path: Path) -> None:
     """The command line comes before the file, the file before the environment."""
     path = tmp_path / "alone.yaml"
     moldau_here("pipeline", "init", path)
@@ -101,7 +101,7 @@ def test_the_address_of_the_brokers_says_where_it_is_from(tmp_path: Path) -> Non
     assert origin(unnamed) == "127.0.0.1:2 MOLDAU_BOOTSTRAP"
 
 
-def test_a_topic_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_source_topic_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "lost.yaml"
     moldau_here("pipeline", "init", path)
     with broker() as node:
@@ -149,7 +149,7 @@ def has_written(path: Path) -> bool:
 
 
 @pytest.mark.spark
-def test_a_wrong_column_is_one_line_and_nothing_else(tmp_path: Path) -> None:
+def test_a_wrong_column_is_an_error_of_one_line(tmp_path: Path) -> None:
     path = tmp_path / "wrong.yaml"
     moldau_here("pipeline", "init", path)
     path.write_text(path.read_text().replace("amount > 100", "amont > 100"))
@@ -182,8 +182,8 @@ def in_python(numbers):
 
 
 @pytest.mark.spark
-def test_a_wrong_column_is_one_line_and_spark_says_nothing_beside_it(tmp_path: Path) -> None:
-    """In a process of its own: what Spark's loggers print goes around what tests can catch."""
+def test_a_wrong_column_is_one_line_without_messages_of_spark(tmp_path: Path) -> None:
+    """In a process of its own: the output of Spark's loggers bypasses what tests can capture."""
     path = tmp_path / "wrong.py"
     path.write_text(WRONG_COLUMNS)
     done = moldau("pipeline", "check", path)

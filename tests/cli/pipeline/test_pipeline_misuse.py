@@ -1,4 +1,4 @@
-"""What users of `moldau pipeline` do wrong before anything runs: one line each."""
+"""Wrong uses of `moldau pipeline` are errors of one line, before anything runs."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from cli.command import moldau, moldau_here
     ("command", "name"),
     [("check", "a.py"), ("test", "a.yaml"), ("run", "a.yaml"), ("replay", "a.py")],
 )
-def test_a_missing_extra_is_one_line(tmp_path: Path, command: str, name: str) -> None:
+def test_a_missing_extra_is_an_error_of_one_line(tmp_path: Path, command: str, name: str) -> None:
     """As on a machine that has only `pip install moldau`."""
     (tmp_path / "sitecustomize.py").write_text(
         "import sys\nfor name in ('pyspark', 'pandas'):\n    sys.modules[name] = None\n"
@@ -32,7 +32,7 @@ def test_a_missing_extra_is_one_line(tmp_path: Path, command: str, name: str) ->
         (("--into", ""), "--into is empty: the replay would write to the pipeline's own targets"),
     ],
 )
-def test_a_replay_of_nothing_sensible_is_one_line(
+def test_an_invalid_replay_is_an_error_of_one_line(
     tmp_path: Path, options: tuple[str, ...], said: str
 ) -> None:
     moldau_here("pipeline", "init", tmp_path / "a.yaml")
@@ -42,8 +42,8 @@ def test_a_replay_of_nothing_sensible_is_one_line(
     assert ran.errors.count("\n") == 1
 
 
-def test_a_state_that_may_not_be_deleted_is_reported(tmp_path: Path) -> None:
-    """Here because a folder's name stands for a file."""
+def test_a_checkpoint_that_cannot_be_deleted_is_an_error(tmp_path: Path) -> None:
+    """Provoked by a file in place of the folder."""
     moldau_here("pipeline", "init", tmp_path / "a.yaml")
     state = tmp_path / ".moldau" / "a"
     state.parent.mkdir()

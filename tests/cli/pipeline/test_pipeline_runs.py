@@ -1,4 +1,4 @@
-"""A run as it is seen from outside: its lines, its numbers, its stops, and what comes after."""
+"""A run observed from outside: its lines, its progress, its stops, and the next run."""
 
 import json
 import re
@@ -35,7 +35,7 @@ steps:
 
 
 class Watched:
-    """A run with `--json`, whose lines are taken as they come."""
+    """A run with `--json`, whose lines are read as they arrive."""
 
     def __init__(self, path: Path, *options: str) -> None:
         command = [*COMMAND, "pipeline", "run", str(path), "--json", *options]

@@ -1,4 +1,4 @@
-"""What a run says while it starts: each phase, before Spark is there."""
+"""The output of a starting run: each phase, before there is a Spark session."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The status of a run from outside: what it waits for, and what each number counts."""
+"""The status of a run: its phase, and the meaning of each number."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ def write(folder: RunFolder, *queries: QueryProgress) -> None:
     folder.write("status.json", {"name": "shop", "pid": 7, "error": None, "queries": told})
 
 
-def test_a_run_that_starts_says_what_it_does_and_for_how_long(tmp_path: Path) -> None:
+def test_a_starting_run_shows_its_phase_and_its_duration(tmp_path: Path) -> None:
     path, folder = begun(tmp_path)
     ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     with folder.held():
@@ -55,7 +55,7 @@ def test_numbers_of_the_batch_and_of_the_run_are_distinguished(tmp_path: Path) -
     ]
 
 
-def test_what_an_older_version_has_written_down_is_shown_too(tmp_path: Path) -> None:
+def test_a_status_written_by_an_older_version_is_shown(tmp_path: Path) -> None:
     path, folder = begun(tmp_path)
     told = QueryProgress("orders", ("copied",), "running", batch=1)._asdict()
     for new in ("began", "expectations_total"):

@@ -1,4 +1,6 @@
-"""How commands end and what they do on a terminal: interrupts, closed pipes, bars, questions."""
+"""The end of commands and their behaviour on a terminal: interrupts, closed pipes, progress bars,
+confirmations.
+"""
 
 import signal
 from pathlib import Path
@@ -56,7 +58,7 @@ def test_an_interrupted_producer_is_quiet(kafka: KafkaCommand) -> None:
     assert (running.returncode, errors) == (130, b"")
 
 
-def test_an_interrupted_bench_takes_its_topic_away(kafka: KafkaCommand) -> None:
+def test_an_interrupted_bench_deletes_its_topic(kafka: KafkaCommand) -> None:
     with kafka.start("bench", "produce", "--records", 10_000_000, "--rate", 10) as running:
         while not (made := [t for t in kafka("topics", "list", "-q").lines if "bench" in t]):
             assert running.poll() is None
@@ -66,7 +68,7 @@ def test_an_interrupted_bench_takes_its_topic_away(kafka: KafkaCommand) -> None:
     assert made[0] not in kafka("topics", "list", "-q").lines
 
 
-def test_a_reader_that_leaves_early_is_no_error(kafka: KafkaCommand) -> None:
+def test_a_reader_that_leaves_early_is_not_an_error(kafka: KafkaCommand) -> None:
     topic, group = kafka.topic(), fresh("group")
     # More than any pipe holds.
     kafka.fill(topic, ["x" * 1000] * 5000)
@@ -108,7 +110,7 @@ def test_a_record_cannot_take_the_terminal_over(kafka: KafkaCommand) -> None:
     assert (status, printed) == (0, "\\x1b]0;evil\\x07 \\xff text\r\n")
 
 
-def test_a_long_production_shows_how_far_it_is(kafka: KafkaCommand, tmp_path: Path) -> None:
+def test_a_long_production_shows_its_progress(kafka: KafkaCommand, tmp_path: Path) -> None:
     topic = kafka.topic()
     lines = tmp_path / "lines"
     lines.write_text("a line\n" * 1000)
@@ -119,7 +121,7 @@ def test_a_long_production_shows_how_far_it_is(kafka: KafkaCommand, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("typed", "status"), [(b"n\n", 130), (b"y\n", 0)])
-def test_deleting_asks_a_person_first(kafka: KafkaCommand, typed: bytes, status: int) -> None:
+def test_deleting_requires_a_confirmation(kafka: KafkaCommand, typed: bytes, status: int) -> None:
     topic = kafka.topic()
     ended, printed = kafka.on_a_terminal("topics", "delete", topic, typed=typed)
     assert f"Delete {topic} and all their records?" in printed
@@ -127,7 +129,7 @@ def test_deleting_asks_a_person_first(kafka: KafkaCommand, typed: bytes, status:
     assert (topic in kafka("topics", "list", "-q").lines) == (status != 0)
 
 
-def test_yes_says_it_all(kafka: KafkaCommand) -> None:
+def test_yes_replaces_the_confirmation(kafka: KafkaCommand) -> None:
     topic = kafka.topic()
     status, printed = kafka.on_a_terminal("topics", "delete", topic, "--yes")
     assert (status, printed) == (0, f"deleted {topic}\r\n")

@@ -1,4 +1,4 @@
-"""`moldau produce` and `moldau consume`: what goes in comes out, in every format."""
+"""`moldau produce` and `moldau consume`: records make a round trip in every format."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ def test_lines_go_in_and_come_out(kafka: KafkaCommand) -> None:
     assert kafka.alone("consume", topic).output == "one\ntwo\nthree ünï\n\nlast\n"
 
 
-def test_no_input_is_no_records(kafka: KafkaCommand) -> None:
+def test_without_input_no_records_are_written(kafka: KafkaCommand) -> None:
     topic = kafka.topic()
     assert kafka("produce", topic).errors.startswith("0 records written")
     assert kafka("consume", topic).output == ""
@@ -50,7 +50,7 @@ def test_a_line_without_its_key_stops_the_rest(kafka: KafkaCommand) -> None:
     assert kafka("consume", topic).lines == ["1", "3", "4"]
 
 
-def test_json_goes_round_with_everything_a_record_has(kafka: KafkaCommand) -> None:
+def test_json_makes_a_round_trip_with_all_parts_of_a_record(kafka: KafkaCommand) -> None:
     source, copy = kafka.topic(3), kafka.topic(3)
     records = [
         {"key": "k", "value": "text", "headers": [["h", "1"], ["h", "2"], ["none", None]]},
@@ -91,7 +91,7 @@ def test_json_goes_round_with_everything_a_record_has(kafka: KafkaCommand) -> No
         ('{"timestamp": [1]}', "is not a time"),
     ],
 )
-def test_a_line_that_is_no_record_is_named(kafka: KafkaCommand, line: str, reason: str) -> None:
+def test_a_line_that_is_not_a_record_is_named(kafka: KafkaCommand, line: str, reason: str) -> None:
     topic = kafka.topic()
     given = f'{{"value": "fine"}}\n{line}\n'.encode()
     ran = kafka("produce", topic, "--json", stdin=given, status=1)
@@ -117,7 +117,7 @@ def test_files_of_lines_and_whole_files(kafka: KafkaCommand, tmp_path: Path) -> 
     kafka("produce", whole, "--whole", status=2)
 
 
-def test_a_file_that_cannot_be_read_is_said_before_a_topic_is_made(
+def test_an_unreadable_file_is_reported_before_a_topic_is_created(
     kafka: KafkaCommand, tmp_path: Path
 ) -> None:
     topic = fresh("topic")
@@ -156,7 +156,7 @@ def test_a_partition_can_be_chosen(kafka: KafkaCommand) -> None:
     )
 
 
-def test_what_the_topic_refuses_is_counted_and_ends_it(kafka: KafkaCommand) -> None:
+def test_refused_records_are_counted_and_end_the_command(kafka: KafkaCommand) -> None:
     topic = kafka.topic(1, "-c", "cleanup.policy=compact")
     ran = kafka("produce", topic, stdin=b"no key\n", status=1)
     assert "0 records written" in ran.errors
@@ -166,7 +166,7 @@ def test_what_the_topic_refuses_is_counted_and_ends_it(kafka: KafkaCommand) -> N
     assert (summary["records"], summary["failed"], summary["complete"]) == (0, 1, False)
 
 
-def test_a_missing_topic_is_made_only_on_demand(kafka: KafkaCommand) -> None:
+def test_a_missing_topic_is_created_only_on_request(kafka: KafkaCommand) -> None:
     name = fresh("madeondemand")
     ran = kafka("produce", name, stdin=b"x\n", status=1)
     assert ran.errors == f"moldau: topic '{name}' does not exist; use --create to create it\n"
@@ -282,7 +282,7 @@ def test_a_group_resumes_where_it_stopped(kafka: KafkaCommand) -> None:
     assert (row["committed"], row["lag"]) == (4, 0)
 
 
-def test_a_new_group_begins_where_requested(kafka: KafkaCommand) -> None:
+def test_a_new_group_starts_at_the_requested_position(kafka: KafkaCommand) -> None:
     topic = kafka.topic()
     kafka.fill(topic, ["1", "2", "3"])
     assert kafka("consume", topic, "-g", fresh("group"), "--from", "-1").lines == ["3"]
@@ -291,7 +291,7 @@ def test_a_new_group_begins_where_requested(kafka: KafkaCommand) -> None:
 
 @pytest.fixture
 def matching(kafka: KafkaCommand) -> tuple[str, list[str]]:
-    """What the names of two topics begin with, and their records; a third one is close."""
+    """The common prefix of two topics' names, and their records; a third has a similar name."""
     stem = kafka.topic()
     for name in ("a", "b", "a-not"):
         kafka("topics", "create", f"{stem}-{name}")
@@ -309,7 +309,7 @@ def test_topics_are_read_by_a_pattern(
     assert sorted(ran.lines) == records
 
 
-def test_topics_that_are_made_later_are_followed(kafka: KafkaCommand) -> None:
+def test_topics_that_are_created_later_are_read(kafka: KafkaCommand) -> None:
     stem, group = kafka.topic(), fresh("group")
     # A topic that exists when the command starts is read from its end.
     kafka.fill(stem, ["before the start"])
@@ -327,7 +327,7 @@ def test_topics_that_are_made_later_are_followed(kafka: KafkaCommand) -> None:
     assert sorted(output.splitlines()) == [b"of first", b"of second"]
 
 
-def test_a_pattern_that_cannot_be_read_is_said_in_one_line(kafka: KafkaCommand) -> None:
+def test_an_invalid_pattern_is_an_error_of_one_line(kafka: KafkaCommand) -> None:
     wrong: list[tuple[tuple[str, ...], int, str]] = [
         (("--pattern", "no-such-.*"), 1, "no topic matches 'no-such-.*'"),
         (("--pattern", "__consumer_.*"), 1, "no topic matches"),

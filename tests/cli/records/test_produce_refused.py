@@ -1,4 +1,4 @@
-"""`moldau produce` at a broker that takes no records for now, as one with a full disk."""
+"""`moldau produce` with a broker that temporarily refuses records, like one with a full disk."""
 
 import signal
 import subprocess
@@ -11,7 +11,8 @@ from cli.command import COMMAND, moldau
 from moldau.testing.thread_broker import ThreadBroker
 
 ENDS_WITHIN_S = 60
-"""Only for what hangs: delivery.timeout.ms, which is Kafka's patience, is twice as long."""
+"""A deadline for hanging commands: delivery.timeout.ms, which is Kafka's timeout, is twice as long.
+"""
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def read_line(stream: IO[bytes] | None) -> str:
     return stream.readline().decode()
 
 
-def test_it_tells_why_while_it_tries_again_and_keeps_to_its_patience(refusing: str) -> None:
+def test_the_error_is_reported_while_it_retries_until_the_timeout(refusing: str) -> None:
     ran = moldau("produce", "t", "--bootstrap", refusing, "--patience", 2, stdin=b"a\nb\n")
     assert ran.status == 1
     first, *others = ran.errors.splitlines()

@@ -1,4 +1,4 @@
-"""What cannot be undone is asked about on a terminal, and needs --yes elsewhere."""
+"""Changes that cannot be undone need a confirmation on a terminal, and --yes elsewhere."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,9 +18,9 @@ DESTRUCTIVE = {
     "transactions abort": ("TOPIC:0", "--start-offset", "0"),
     "transactions force-terminate": ("GROUP",),
 }
-# Asked about, too; their own tests say so.
+# These need a confirmation, too; their own tests show it.
 OTHERS = {"pipeline reset"}
-# What they change can be set again.
+# Their changes can be reverted.
 HARMLESS = {"configs delete"}
 TELLING_WORDS = ("abort", "delete", "remove", "reset", "terminate")
 
@@ -67,7 +67,7 @@ def commands(group: Any, *path: str) -> Iterator[tuple[str, Any]]:
             yield " ".join((*path, name)), command
 
 
-def test_every_command_that_destroys_can_be_told_yes() -> None:
+def test_every_destructive_command_accepts_yes() -> None:
     found = dict(commands(typer.main.get_command(app)))
     telling = {name for name in found if any(word in name for word in TELLING_WORDS)}
     assert telling == DESTRUCTIVE.keys() | OTHERS | HARMLESS
@@ -78,7 +78,7 @@ def test_every_command_that_destroys_can_be_told_yes() -> None:
 
 
 @pytest.mark.parametrize(("typed", "status", "offset"), [(b"n\n", 130, 2), (b"y\n", 0, 0)])
-def test_a_person_sees_what_is_moved_and_decides(
+def test_a_plan_is_shown_before_it_is_confirmed(
     kafka: KafkaCommand, written: tuple[str, str], typed: bytes, status: int, offset: int
 ) -> None:
     topic, group = written
@@ -89,7 +89,7 @@ def test_a_person_sees_what_is_moved_and_decides(
     assert state(kafka, topic, group)[1] == [(topic, offset)]
 
 
-def test_a_person_is_asked_though_the_output_goes_elsewhere(
+def test_confirmation_is_requested_although_stdout_is_redirected(
     kafka: KafkaCommand, written: tuple[str, str]
 ) -> None:
     topic, _ = written

@@ -1,4 +1,4 @@
-"""Reaching a broker: by option, environment or file; and what is said if none is there."""
+"""Connecting to a broker by option, environment or file, and the error if there is none."""
 
 import socket
 import threading
@@ -13,7 +13,7 @@ from cli.kafka_command import KafkaCommand, fresh
 
 @contextmanager
 def server_that_says(reply: bytes) -> Iterator[str]:
-    """Answers the first bytes of each connection with `reply` and hangs up."""
+    """Responds to the first bytes of each connection with `reply`, and closes it."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -79,7 +79,9 @@ def test_properties_of_the_client_come_from_a_file(kafka: KafkaCommand, tmp_path
         ("bench", "latency"),
     ],
 )
-def test_an_unreachable_broker_is_one_line_with_a_hint(arguments: tuple[str, ...]) -> None:
+def test_an_unreachable_broker_is_an_error_of_one_line_with_a_hint(
+    arguments: tuple[str, ...],
+) -> None:
     ran = moldau_here(*arguments, "-b", "127.0.0.1:1")
     assert ran.status == 1
     assert ran.output == ""
@@ -102,7 +104,7 @@ def test_an_unreachable_broker_in_a_process_of_its_own() -> None:
         ("", "no broker address; write host:port"),
     ],
 )
-def test_an_address_that_cannot_be_is_one_line(address: str, reason: str) -> None:
+def test_an_invalid_address_is_an_error_of_one_line(address: str, reason: str) -> None:
     ran = moldau_here("topics", "list", "-b", address)
     assert ran.status == 1
     assert reason in ran.errors
@@ -118,7 +120,9 @@ def test_an_address_that_cannot_be_is_one_line(address: str, reason: str) -> Non
         (b"\x7f\xff\xff\xff", "frame of 2147483647 bytes"),
     ],
 )
-def test_a_port_that_is_not_kafkas_is_one_line(reply: bytes, reason: str) -> None:
+def test_a_port_that_does_not_speak_kafka_is_an_error_of_one_line(
+    reply: bytes, reason: str
+) -> None:
     with server_that_says(reply) as address:
         ran = moldau_here("topics", "list", "-b", address)
     assert ran.status == 1

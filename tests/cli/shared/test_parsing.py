@@ -1,4 +1,4 @@
-"""What people write on the command line is understood, or refused with an example."""
+"""Values on the command line are parsed, or refused with an example."""
 
 import math
 import random
@@ -95,7 +95,7 @@ def test_topics_partitions_and_settings() -> None:
         lambda: of_tokens("%q"),
     ],
 )
-def test_what_is_not_understood_is_refused(refused: object) -> None:
+def test_invalid_input_is_refused(refused: object) -> None:
     assert callable(refused)
     with pytest.raises(typer.BadParameter):
         refused()

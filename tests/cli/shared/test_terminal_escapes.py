@@ -1,4 +1,4 @@
-"""Names that others chose cannot take a terminal over, forge a line, or hide what they are."""
+"""Names chosen by others cannot take over a terminal, forge a line, or hide their content."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ from moldau.types import TopicPartition
 
 @pytest.fixture(scope="module")
 def group(kafka: KafkaCommand) -> Iterator[str]:
-    """With a member and an offset."""
+    """A group with a member and an offset."""
     topic = kafka.topic()
     kafka.fill(topic, ["a"])
     name = fresh("group") + EVIL
@@ -75,20 +75,20 @@ def test_names_are_escaped_in_complaints(kafka: KafkaCommand, command: tuple[str
     assert len(ran.errors.splitlines()) == 1
 
 
-def test_a_person_is_asked_about_harmless_names(kafka: KafkaCommand) -> None:
+def test_names_in_confirmation_prompts_are_escaped(kafka: KafkaCommand) -> None:
     for noun in ("topics", "groups"):
         _, printed = kafka.on_a_terminal(noun, "delete", f"name{EVIL}", typed=b"n\n", TERM="dumb")
         assert "name\\x1b" in printed
         assert is_harmless(printed)
 
 
-def test_a_program_gets_names_as_they_are(kafka: KafkaCommand, group: str) -> None:
+def test_names_are_not_escaped_in_a_pipe(kafka: KafkaCommand, group: str) -> None:
     assert group.partition("\n")[0] in kafka("groups", "list", "--quiet").lines
     assert group in [row["groupId"] for row in kafka.json("groups", "list")]
 
 
 def test_names_are_escaped_in_the_log_of_a_node() -> None:
-    """Exceptions keep their lines, and names in them make no more."""
+    """Exceptions keep their lines, and names in them add no lines."""
     told = (ValueError, ValueError(EVIL.replace("\n", " ")), None)
     record = logging.LogRecord("moldau.a", logging.INFO, "", 0, "group %s", (EVIL,), told)
     line, *trace = ReadableFormatter().format(record).split("\n")
@@ -96,13 +96,13 @@ def test_names_are_escaped_in_the_log_of_a_node() -> None:
     assert is_harmless("\n".join((line, *trace)))
 
 
-def test_what_prints_stays_as_it_is() -> None:
+def test_printable_text_is_not_changed() -> None:
     assert printable("Größe 大 \\ 🙂") == "Größe 大 \\ 🙂"
     assert printable("Größe\x1b[2J\n\u202e") == "Größe\\x1b[2J\\n\\u202e"
     assert printable("a\n\tb\x07", keep="\n\t") == "a\n\tb\\x07"
 
 
-def test_json_says_the_same_with_nothing_that_does_not_print() -> None:
+def test_json_escapes_all_unprintable_characters() -> None:
     document = {"a": "\x1b \x7f \x9b \u202e ä 🙂 \U000e0001", "b": [1, None]}
     for indent in (None, 2):
         text = json_text(document, indent=indent)

@@ -5,7 +5,7 @@ from cli.kafka_command import KafkaCommand, fresh
 from support.waiting import wait_for
 
 
-def test_a_topic_is_made_listed_described_and_deleted(kafka: KafkaCommand) -> None:
+def test_a_topic_is_created_listed_described_and_deleted(kafka: KafkaCommand) -> None:
     name = fresh("orders")
     (made,) = kafka.json("topics", "create", name, "-p", 3, "-c", "retention.ms=60000")
     assert (made["name"], made["created"], made["error"]) == (name, True, None)
@@ -27,7 +27,7 @@ def test_a_topic_is_made_listed_described_and_deleted(kafka: KafkaCommand) -> No
     assert name not in kafka("topics", "list", "-q").lines
 
 
-def test_people_get_words_and_columns(kafka: KafkaCommand) -> None:
+def test_the_default_output_is_readable_text(kafka: KafkaCommand) -> None:
     name = fresh("words")
     assert kafka("topics", "create", name, "-p", 2).output == (
         f"created {name}: 2 partitions, replication 1\n"
@@ -77,7 +77,7 @@ def test_one_bad_topic_does_not_stop_the_others(kafka: KafkaCommand) -> None:
     assert good in kafka("topics", "list", "-q").lines
 
 
-def test_a_dry_run_makes_nothing(kafka: KafkaCommand) -> None:
+def test_a_dry_run_creates_nothing(kafka: KafkaCommand) -> None:
     name = fresh("dry")
     assert "would create" in kafka("topics", "create", name, "-p", 2, "--dry-run").output
     assert name not in kafka("topics", "list", "-q").lines
@@ -92,7 +92,7 @@ def test_a_dry_run_makes_nothing(kafka: KafkaCommand) -> None:
         (("--replica-assignment", "77"), "INVALID_REPLICA_ASSIGNMENT"),
     ],
 )
-def test_what_the_broker_refuses_is_one_line(
+def test_refusals_of_the_broker_are_an_error_of_one_line(
     kafka: KafkaCommand, options: tuple[str, ...], code: str
 ) -> None:
     ran = kafka("topics", "create", fresh("refused"), *options, status=1)
@@ -139,7 +139,7 @@ def test_a_mistyped_topic_gets_a_suggestion(kafka: KafkaCommand) -> None:
         assert ran.errors == (f"moldau: topic '{name}x' does not exist; did you mean '{name}'?\n")
 
 
-def test_deleting_what_is_not_there(kafka: KafkaCommand) -> None:
+def test_deleting_a_missing_topic_is_an_error(kafka: KafkaCommand) -> None:
     ran = kafka("topics", "delete", "never-there", "--yes", status=1)
     assert ran.errors == "moldau topics delete: never-there: topic does not exist\n"
     kafka("topics", "delete", "never-there", "--yes", "--if-exists")

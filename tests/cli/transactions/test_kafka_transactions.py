@@ -1,4 +1,4 @@
-"""`moldau transactions`: what is open, who writes, what hangs, and ending it."""
+"""`moldau transactions`: open transactions, producers, hanging transactions, and ending them."""
 
 import time
 from typing import Any
@@ -25,7 +25,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def test_a_transaction_is_shown_from_its_begin_to_its_end(kafka: KafkaCommand) -> None:
+def test_a_transaction_is_shown_until_its_end(kafka: KafkaCommand) -> None:
     topic, name = kafka.topic(2), fresh("id")
     before_ms = now_ms()
     with transactional(kafka.address, name, transaction_timeout_ms=45_000) as producer:
@@ -98,8 +98,8 @@ def test_the_list_is_narrowed_by_state_producer_age_and_pattern(kafka: KafkaComm
         (("list", "--pattern", "(open"), 1, "INVALID_REGULAR_EXPRESSION"),
         (("list", "--state", "asleep"), 2, "unknown state 'asleep'"),
         (("list", "--longer-than", "soon"), 2, "'soon' is not a duration"),
-        (("describe", "nobody"), 1, "transactional id 'nobody' does not exist"),
-        (("force-terminate", "nobody", "--yes"), 1, "transactional id 'nobody' does not exist"),
+        (("describe", "missing"), 1, "transactional id 'missing' does not exist"),
+        (("force-terminate", "missing", "--yes"), 1, "transactional id 'missing' does not exist"),
         (("abort", "orders"), 2, "name one partition"),
         (("abort", "orders:0"), 2, "name the transaction"),
         (("abort", "orders:0", "--producer", "1:x:2"), 2, "'1:x:2' is not a producer"),
@@ -109,7 +109,7 @@ def test_the_list_is_narrowed_by_state_producer_age_and_pattern(kafka: KafkaComm
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
 )
-def test_what_cannot_be_is_said_in_one_line(
+def test_invalid_arguments_are_an_error_of_one_line(
     kafka: KafkaCommand, options: tuple[object, ...], status: int, said: str
 ) -> None:
     ran = kafka("transactions", *options, status=status)
@@ -137,7 +137,7 @@ def test_the_producers_of_a_partition_are_shown(kafka: KafkaCommand) -> None:
         head, line = kafka("transactions", "describe-producers", f"{topic}:0").lines
         assert head.split()[:3] == ["TOPIC", "PARTITION", "PRODUCER-ID"]
         assert line.split()[:3] == [topic, "0", str(row["producerId"])]
-        # Nothing hangs that its coordinator will end.
+        # A transaction that its coordinator will end does not hang.
         for options in ((), (topic,), (f"{topic}:0,1",), ("--broker", 1)):
             found = kafka.json("transactions", "find-hanging", *options, "--longer-than", "0ms")
             assert not [hanging for hanging in found if hanging["topic"] == topic]
@@ -162,7 +162,7 @@ def test_force_terminate_fences_the_producer_of_an_id(kafka: KafkaCommand) -> No
 
 @pytest.fixture
 def unverified(kafka: KafkaCommand) -> Any:
-    """Brokers that take a late write for what it says, as they did before 3.6."""
+    """Brokers that accept a late write, as those before 3.6 did."""
     setting = "transaction.partition.verification.enable"
     kafka("configs", "set", "broker", "default", f"{setting}=false")
     yield

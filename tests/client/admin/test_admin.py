@@ -1,4 +1,4 @@
-"""The admin client against Moldau, and how it is misused."""
+"""The admin client against Moldau, and its errors for wrong use."""
 
 import pytest
 from client.admin_cases import *  # noqa: F403 - these are the tests
@@ -16,7 +16,7 @@ def bootstrap(node: ThreadBroker) -> str:
     return node.bootstrap
 
 
-def test_errors_that_pass_are_not_raised(node: ThreadBroker) -> None:
+def test_retriable_errors_are_not_raised(node: ThreadBroker) -> None:
     with moldau.Admin(node.bootstrap, retry_backoff_ms=1) as admin:
         node.fail_next("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", times=3)
         assert admin.list_group_offsets(["some-group"]) == {"some-group": {}}

@@ -1,4 +1,4 @@
-"""Arguments of an admin client in forms that could be mistaken for others."""
+"""Arguments of an admin client that could be misunderstood."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Addresses and property files, as people write them."""
+"""Addresses and property files in the forms that users write."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Finding brokers, leaders and coordinators, and trying again what may pass."""
+"""Finding brokers, leaders and coordinators, and retrying retriable errors."""
 
 import asyncio
 from pathlib import Path
@@ -60,14 +60,14 @@ async def test_a_missing_partition_is_named_in_the_error(node: ThreadBroker) -> 
             await cluster.leader(TopicPartition(name, 3))
 
 
-async def test_errors_that_pass_are_retried(node: ThreadBroker) -> None:
+async def test_retriable_errors_are_retried(node: ThreadBroker) -> None:
     name = fresh_topic(node, 2)
     node.fail_next("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", times=3)
     node.fail_next("ListOffsets", "NOT_LEADER_OR_FOLLOWER", times=3)
     async with cluster_of(node, retry_backoff_ms="1") as cluster:
         wanted = dict.fromkeys(partitions_of(name, 2), LATEST)
         assert {found.offset for found in (await list_offsets(cluster, wanted)).values()} == {0}
-        coordinator = await cluster.with_patience(lambda: cluster.coordinator("some-group"))
+        coordinator = await cluster.with_retries(lambda: cluster.coordinator("some-group"))
         assert coordinator in await cluster.brokers()
 
 
@@ -76,15 +76,15 @@ async def test_retries_end_with_the_timeout(node: ThreadBroker) -> None:
     settings = {"default_api_timeout_ms": "50", "retry_backoff_ms": "1"}
     async with cluster_of(node, **settings) as cluster:
         with pytest.raises(KafkaError) as caught:
-            await cluster.with_patience(lambda: cluster.coordinator("some-group"))
+            await cluster.with_retries(lambda: cluster.coordinator("some-group"))
     assert caught.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_an_error_that_will_not_pass_is_raised_at_once(node: ThreadBroker) -> None:
+async def test_a_final_error_is_raised_at_once(node: ThreadBroker) -> None:
     node.fail_next("FindCoordinator", "GROUP_AUTHORIZATION_FAILED")
     async with cluster_of(node) as cluster:
         with pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED"):
-            await cluster.with_patience(lambda: cluster.coordinator("some-group"))
+            await cluster.with_retries(lambda: cluster.coordinator("some-group"))
 
 
 async def test_dropped_connections_are_reopened(node: ThreadBroker) -> None:
@@ -143,9 +143,9 @@ async def test_a_cluster_that_was_reached_is_waited_for_in_every_call(tmp_path: 
     with broker(directory=tmp_path) as running:
         assert isinstance(running, ThreadBroker)
         async with cluster_of(running) as cluster:
-            await cluster.ask(None, ApiVersionsRequest(), ApiVersionsResponse, newest=0)
+            await cluster.send(None, ApiVersionsRequest(), ApiVersionsResponse, newest=0)
             await asyncio.to_thread(running.stop)
             async with asyncio.TaskGroup() as group:
-                again = group.create_task(cluster.with_patience(cluster.brokers))
+                again = group.create_task(cluster.with_retries(cluster.brokers))
                 await asyncio.to_thread(running.start)
             assert again.result()

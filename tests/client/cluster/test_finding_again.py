@@ -111,7 +111,7 @@ async def test_a_call_without_a_response_ends_with_its_timeout() -> None:
 
     async with strange_server(silence) as address, cluster_at(address) as cluster:
         with pytest.raises(ClientTimeoutError, match="no answer within 50 ms"):
-            await cluster.with_patience(cluster.brokers, patience_ms=50)
+            await cluster.with_retries(cluster.brokers, patience_ms=50)
 
 
 async def test_an_idle_connection_is_closed_and_reopened(node: ThreadBroker) -> None:

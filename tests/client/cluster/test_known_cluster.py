@@ -1,4 +1,4 @@
-"""What a client knows of leaders: the newest word counts, from answers and from hints."""
+"""The leaders that a client knows: the newest information wins, from responses and from hints."""
 
 from moldau.client.cluster.known_cluster import KnownCluster
 from moldau.client.cluster.metadata import Broker, ClusterMetadata, Partition, Topic
@@ -23,27 +23,27 @@ def said(leader: int, epoch: int, topic_id: Uuid = ONE) -> ClusterMetadata:
 
 def test_an_older_answer_changes_nothing() -> None:
     known = KnownCluster()
-    known.take(said(leader=1, epoch=5))
-    known.take(said(leader=2, epoch=4))
+    known.update(said(leader=1, epoch=5))
+    known.update(said(leader=2, epoch=4))
     assert known.leader_of(PARTITION) == (1, 5)
-    known.take(said(leader=2, epoch=6))
+    known.update(said(leader=2, epoch=6))
     assert known.leader_of(PARTITION) == (2, 6)
 
 
-def test_doubted_metadata_is_kept() -> None:
+def test_stale_metadata_is_kept() -> None:
     known = KnownCluster()
-    known.take(said(leader=1, epoch=5))
-    known.doubt()
+    known.update(said(leader=1, epoch=5))
+    known.mark_stale()
     assert not known.is_fresh("orders")
-    known.take(said(leader=2, epoch=4))
+    known.update(said(leader=2, epoch=4))
     assert known.leader_of(PARTITION) == (1, 5)
     assert known.is_fresh("orders")
 
 
 def test_a_recreated_topic_begins_with_new_epochs() -> None:
     known = KnownCluster()
-    known.take(said(leader=1, epoch=5))
-    known.take(said(leader=2, epoch=0, topic_id=TWO))
+    known.update(said(leader=1, epoch=5))
+    known.update(said(leader=2, epoch=0, topic_id=TWO))
     assert known.leader_of(PARTITION) == (2, 0)
     assert known.name_of(TWO) == "orders"
     assert known.name_of(ONE) is None
@@ -51,19 +51,19 @@ def test_a_recreated_topic_begins_with_new_epochs() -> None:
 
 def test_a_hint_counts_if_it_is_newer_and_says_where() -> None:
     known = KnownCluster()
-    assert not known.take_leader(PARTITION, 2, 9)
-    known.take(said(leader=1, epoch=5))
-    assert not known.take_leader(PARTITION, 2, 5)
-    assert not known.take_leader(PARTITION, 3, 6)
-    assert known.take_leader(PARTITION, 3, 6, [broker(3)])
+    assert not known.update_leader(PARTITION, 2, 9)
+    known.update(said(leader=1, epoch=5))
+    assert not known.update_leader(PARTITION, 2, 5)
+    assert not known.update_leader(PARTITION, 3, 6)
+    assert known.update_leader(PARTITION, 3, 6, [broker(3)])
     assert known.leader_of(PARTITION) == (3, 6)
     assert known.brokers[3].address.port == 9003
 
 
 def test_a_deleted_topic_is_forgotten() -> None:
     known = KnownCluster()
-    known.take(said(leader=1, epoch=5))
-    known.take(ClusterMetadata("cluster", 1, {}, {}, frozenset({"orders"}), {}))
+    known.update(said(leader=1, epoch=5))
+    known.update(ClusterMetadata("cluster", 1, {}, {}, frozenset({"orders"}), {}))
     assert known.leader_of(PARTITION) is None
     assert known.name_of(ONE) is None
     assert known.brokers

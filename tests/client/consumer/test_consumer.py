@@ -1,4 +1,4 @@
-"""What a consumer reads, where it begins, and where it stands."""
+"""Which records a consumer reads, where it starts, and its positions."""
 
 import threading
 import time

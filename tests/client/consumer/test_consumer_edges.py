@@ -88,7 +88,7 @@ def test_a_permanent_error_is_not_retried_at_once(node: ThreadBroker) -> None:
 
 
 class Spoilt:
-    """A listener and an interceptor that cannot do anything right."""
+    """A listener and an interceptor that always fail."""
 
     def on_partitions_revoked(self, *_: Any) -> None:
         raise ValueError("revoked")

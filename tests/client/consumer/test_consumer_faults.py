@@ -1,5 +1,5 @@
-"""A consumer whose brokers fail, are slow, hang up, or die: nothing is left out, nothing is given
-twice, and nothing hangs.
+"""A consumer whose brokers fail, are slow, hang up or die: records are neither skipped nor
+duplicated, and nothing hangs.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ def consumer(node: ThreadBroker) -> Iterator[Consumer]:
         ("Metadata", "LEADER_NOT_AVAILABLE"),
     ],
 )
-def test_errors_that_pass_are_retried(
+def test_retriable_errors_are_retried(
     node: ThreadBroker, consumer: Consumer, api: str, error: str
 ) -> None:
     topic = fresh_topic(node)
@@ -272,7 +272,7 @@ def _sockets() -> int:
 
 
 def test_the_asyncio_consumer_leaves_no_tasks_or_sockets(node: ThreadBroker) -> None:
-    """Neither tasks nor sockets, after any of these faults."""
+    """After any of these faults."""
     topic = fresh_topic(node, 2)
     produce(node.bootstrap, topic, [b"%d" % i for i in range(100)])
     node.drop_connections()
@@ -333,7 +333,7 @@ def test_a_closed_consumer_leaves_no_tasks_or_sockets(node: ThreadBroker) -> Non
 def test_errors_longer_than_any_timeout_do_not_end_a_loop_of_polls(
     node: ThreadBroker, api: str, error: str
 ) -> None:
-    """As with Kafka's own consumer: what may pass is not the user's to deal with."""
+    """As with Kafka's own consumer, users need not handle retriable errors."""
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"a"], 0)
     with consumer_of(node, default_api_timeout_ms=100, request_timeout_ms=100, **SETTINGS) as made:

@@ -1,4 +1,4 @@
-"""Consumers that share topics: with each other, and with members of another maker."""
+"""Consumers that share topics, with each other and with another client library."""
 
 import contextlib
 import threading
@@ -23,7 +23,7 @@ ALL_ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
 
 
 class Diary:
-    """A listener that remembers."""
+    """A listener that records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, set[TopicPartition]]] = []
@@ -284,7 +284,7 @@ def test_a_member_that_polls_too_late_loses_its_partitions_and_rejoins(node: Thr
         with pytest.raises(CommitFailedError, match=r"max\.poll\.interval\.ms"):
             slow.commit({(topic, 0): 2})
         other.close()
-        # The poll that brings the partition back may bring its records, too.
+        # The poll that returns the partition may also return its records.
         again = values(read(slow, 2))
         assert [what for what, partitions in diary.calls if partitions] == [
             "assigned",

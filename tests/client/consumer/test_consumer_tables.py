@@ -1,4 +1,4 @@
-"""What a consumer reads, as Arrow tables, and from there in pandas, Polars and DuckDB."""
+"""Records as Arrow tables, and their use in pandas, Polars and DuckDB."""
 
 import sys
 from pathlib import Path

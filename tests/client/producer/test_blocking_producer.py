@@ -379,7 +379,7 @@ def test_new_partitions_are_found(node: ThreadBroker) -> None:
 
 
 def test_a_missing_partition_is_refused_at_once(node: ThreadBroker) -> None:
-    """Not when max.block.ms is over, which would be in 24 days."""
+    """And not only after max.block.ms, which is 24 days here."""
     import pyarrow as pa
 
     topic = fresh_topic(node, 3)

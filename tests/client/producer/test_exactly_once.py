@@ -15,7 +15,7 @@ _numbers = count()
 
 
 def copy_some(consumer: Consumer, producer: Producer, target: str, *, fails: bool = False) -> int:
-    """One transaction: what a poll brings, and where it ended."""
+    """One transaction: the records of a poll, and their positions."""
     records = consumer.poll(5, 100)
     ends: dict[TopicPartition, int] = {}
     with producer.transaction():

@@ -1,4 +1,4 @@
-"""Both producers on Moldau do all that a producer can do."""
+"""The cases of both producers, on Moldau."""
 
 import pytest
 from client.producer_cases import *  # noqa: F403 - these are the tests

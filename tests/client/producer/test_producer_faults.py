@@ -1,5 +1,6 @@
-"""Producers among errors, cut connections, lost answers and killed brokers: no acknowledged record
-is lost, none is there twice, each partition keeps its order, nothing waits longer than it may.
+"""Producers with errors, cut connections, lost responses and killed brokers: acknowledged records
+are neither lost nor duplicated, each partition keeps its order, and nothing waits beyond its
+timeout.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ ProducerMaker = Callable[..., Any]
 
 @pytest.fixture(params=["blocking", "aio"])
 def make_producer(request: pytest.FixtureRequest) -> ProducerMaker:
-    """Makes a producer of a node, blocking or not."""
+    """Makes a producer for a node, blocking or asyncio."""
     if request.param == "blocking":
         return producer_of
     return lambda node, **settings: BlockingAioProducer(node.bootstrap, **settings)
@@ -51,7 +52,7 @@ PASSING = [
 
 
 @pytest.mark.parametrize("error", PASSING)
-def test_errors_that_pass_neither_reorder_nor_duplicate_records(
+def test_retriable_errors_neither_reorder_nor_duplicate_records(
     node: ThreadBroker, error: str
 ) -> None:
     topic = fresh_topic(node)
@@ -181,7 +182,7 @@ def test_a_refused_batch_fails_alone(node: ThreadBroker) -> None:
     assert values_of(node, topic) == [b"before", *numbered(100)]
 
 
-def test_a_refused_batch_in_front_of_others_under_way_loses_only_itself(
+def test_a_refused_batch_before_others_in_flight_fails_alone(
     node: ThreadBroker,
 ) -> None:
     topic = fresh_topic(node)
@@ -197,7 +198,7 @@ def test_a_refused_batch_in_front_of_others_under_way_loses_only_itself(
     assert values_of(node, topic) == [b"before", *numbered(50 - lost, lost)]
 
 
-def test_refused_records_are_reported_separately(node: ThreadBroker) -> None:
+def test_refused_records_are_identified_by_index(node: ThreadBroker) -> None:
     topic = fresh_topic(node, cleanup_policy="compact")
     with producer_of(node, linger_ms=50) as producer:
         producer.partitions_for(topic)

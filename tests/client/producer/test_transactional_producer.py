@@ -41,7 +41,7 @@ def committed(node: ThreadBroker, topic: str) -> list[bytes | None]:
 
 @pytest.fixture(scope="module", params=["1", "2"])
 def version(request: pytest.FixtureRequest) -> Iterator[ThreadBroker]:
-    """A node whose clients speak the first or the second protocol of transactions."""
+    """A node whose clients use the first or the second protocol of transactions."""
     with broker() as node:
         assert isinstance(node, ThreadBroker)
         if request.param == "1":
@@ -61,7 +61,7 @@ def _set_transaction_version(node: ThreadBroker, level: int) -> None:
             feature="transaction.version", max_version_level=level, upgrade_type=2
         )
         async with cluster_of(node) as cluster:
-            answer = await cluster.ask(
+            answer = await cluster.send(
                 None, UpdateFeaturesRequest(feature_updates=[update]), UpdateFeaturesResponse
             )
         assert answer.error_code == 0, answer.error_message
@@ -156,7 +156,7 @@ def test_a_failed_record_means_abort_and_the_next_transaction_works(version: Thr
     assert committed(version, topic) == [b"good", b"better"]
 
 
-def test_passing_errors_and_cut_connections_do_not_end_a_transaction(
+def test_retriable_errors_and_cut_connections_do_not_end_a_transaction(
     version: ThreadBroker,
 ) -> None:
     topic = fresh_topic(version, 2)

@@ -1,4 +1,4 @@
-"""Values with schemas: what we write confluent-kafka reads, and the other way round."""
+"""Values with schemas: confluent-kafka reads what we write, and the reverse."""
 
 import json
 import sys
@@ -65,7 +65,7 @@ def peer(server: RegistryServer) -> Any:
 
 
 def messages() -> tuple[Any, Any]:
-    """A message, and one that lies in another one and uses another file."""
+    """A message class, and a nested one that uses another file."""
     pool = descriptor_pool.DescriptorPool()
     base = descriptor_pb2.FileDescriptorProto(name="base.proto", package="p", syntax="proto3")
     named = base.message_type.add(name="Named")

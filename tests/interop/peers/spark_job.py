@@ -1,4 +1,6 @@
-"""What Spark does with Kafka, run by Spark's own Python: prints one JSON line with its results.
+"""Uses Kafka with Spark's own connector, run by Spark's own Python: prints one JSON line with its
+results. Batch and streaming, written and read with the JVM connector. It imports nothing of this
+project.
 
 Batch and streaming, written and read with the JVM connector. It imports nothing of this project.
 """

@@ -1,4 +1,4 @@
-"""What rows are expected to be: those that are not are sent on, dropped or the end of the run, and
+"""Expectations: rows that fail one are sent as dead letters, dropped, or end the run, and are
 counted in any case.
 """
 
@@ -78,7 +78,7 @@ small = mp.sql(
 
 
 @pytest.mark.spark
-def test_rows_that_are_not_as_expected_are_sent_or_dropped_and_counted(
+def test_rows_that_fail_an_expectation_are_sent_or_dropped_and_counted(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:
     make_topics(node, "expecting")
@@ -89,7 +89,7 @@ def test_rows_that_are_not_as_expected_are_sent_or_dropped_and_counted(
     assert list(found) == ["numbers"]
     assert found["numbers"].targets == ("expecting.small", str(tmp_path / "lake"), "dead letters")
     assert found["numbers"].expectations_total == {
-        # Null is not known to be true.
+        # A condition that is null is not met.
         "numbers.not_negative": 3,
         "numbers.known": 1,
         "even.is_even": 5,

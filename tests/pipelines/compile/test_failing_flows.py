@@ -1,5 +1,5 @@
-"""What a failing flow tells: the line inside of it, and the record; and that it is not tried again
-when it would only fail again.
+"""The error of a failing flow names the line inside it and the record; a failure that would repeat
+is not retried.
 """
 
 import logging
@@ -51,7 +51,7 @@ def second(numbers):
 """
 
 
-def test_a_failing_function_is_reported_with_its_line_and_record_and_tried_once(
+def test_a_failing_function_is_reported_with_its_line_and_record_and_not_retried(
     session: Any, node: ThreadBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make_topics(node, "failing")
@@ -103,7 +103,7 @@ def parse(lines):
         ("8", ":19: in parsed: ConnectionRefusedError: 8; ", True),
     ],
 )
-def test_the_record_is_found_whatever_a_function_raises(
+def test_the_record_is_found_for_every_kind_of_exception(
     session: Any,
     node: ThreadBroker,
     tmp_path: Path,

@@ -1,4 +1,4 @@
-"""Streams that are joined, and values behind a schema id, in Spark."""
+"""Joins of streams, and values with a schema id, in Spark."""
 
 import json
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_streams_are_joined(session: Any, node: ThreadBroker, tmp_path: Path) ->
     assert [row["ad"] for row in values_of(session, node, "hits")] == [1]
 
 
-def test_values_behind_a_schema_id(session: Any, node: ThreadBroker, tmp_path: Path) -> None:
+def test_values_with_a_schema_id(session: Any, node: ThreadBroker, tmp_path: Path) -> None:
     make_topics(node, "registered")
     with RegistryServer() as server:
         registry = SchemaRegistry(server.url)

@@ -1,5 +1,5 @@
-"""Rows that are there, joined with rows that come: as they were at the start of a run, or read
-again during the run.
+"""Lookups: rows of a stream are joined with a table as of the start of the run, or as of its last
+refresh.
 """
 
 import shutil
@@ -42,7 +42,7 @@ steps:
 tests:
   - name: users have cities
     given:
-      orders: [{{n: 1, user: a}}, {{n: 2, user: nobody}}]
+      orders: [{{n: 1, user: a}}, {{n: 2, user: eve}}]
       once: [{{user: a, city: Prag}}]
       often: [{{user: a, city: Brno}}]
     expect: {{joined: [{{n: 1, at_start: Prag, now: Brno}}]}}
@@ -63,18 +63,18 @@ def joined(orders, users, prices):
 
 
 def move(session: Any, folder: Path, city: str) -> None:
-    """The user lives there now."""
+    """Changes the city in which the user lives."""
     rows = session.createDataFrame([("a", city)], "user STRING, city STRING")
     rows.coalesce(1).write.mode("overwrite").parquet(str(folder / "users"))
 
 
 @pytest.mark.spark
-def test_rows_are_joined_with_tables_that_are_read_once_or_often(
+def test_rows_are_joined_with_tables_that_are_read_once_or_refreshed(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:
     path = written(tmp_path, "a.yaml", JOINED.format(bootstrap=node.bootstrap))
     pipeline = mp.load(path)
-    # The table need not be there for this.
+    # The table need not exist for this.
     assert [one.name for one in queries_of(session, path)] == ["orders", "cities"]
     assert try_example(session, pipeline, pipeline.examples[0]).problems == ()
 
@@ -85,7 +85,7 @@ def test_rows_are_joined_with_tables_that_are_read_once_or_often(
     send(node, "looked", [{"n": 1, "user": "a"}])
     run_once(session, pipeline, tmp_path)
     move(session, tmp_path, "Brno")
-    send(node, "looked", [{"n": 2, "user": "a"}, {"n": 3, "user": "nobody"}])
+    send(node, "looked", [{"n": 2, "user": "a"}, {"n": 3, "user": "eve"}])
     run_once(session, pipeline, tmp_path)
     assert values_of(session, node, "looked.joined") == [
         {"n": 1, "at_start": "Prag", "now": "Prag"},
@@ -98,7 +98,7 @@ def test_rows_are_joined_with_tables_that_are_read_once_or_often(
 
 
 @pytest.mark.spark
-def test_a_table_is_read_again_when_it_is_time(
+def test_a_table_is_read_again_when_a_refresh_is_due(
     session: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = written(tmp_path, "a.yaml", JOINED.format(bootstrap="127.0.0.1:1"))
@@ -109,7 +109,7 @@ def test_a_table_is_read_again_when_it_is_time(
     def cities() -> dict[str, str]:
         return {name: rows.first().city for name, rows in found.frames(session).items()}
 
-    # What `start` says is what the run began with, also for a batch that comes later.
+    # With `start`, later batches see the rows of the run's start, too.
     move(session, tmp_path, "Brno")
     assert cities() == {"once": "Prag", "often": "Brno"}
     move(session, tmp_path, "Wien")
@@ -148,13 +148,13 @@ def test_tables_of_every_kind_can_be_looked_up(
     shapes = shapes_of_lookups(session, pipeline)
     for name, rows in Lookups(session, pipeline).frames().items():
         assert [row.city for row in rows.collect()] == ["Prag"], name
-        # `check` sees the same columns, and no row.
+        # `check` sees the same columns, but no row.
         assert shapes[name].schema == rows.schema
         assert shapes[name].isEmpty()
 
 
 @pytest.mark.spark
-def test_a_server_that_is_not_there_is_reported_in_its_own_words(session: Any) -> None:
+def test_an_unreachable_server_is_reported_with_its_own_message(session: Any) -> None:
     url = f"postgresql://boss@127.0.0.1:{free_port()}/postgres"
     lookup = mp.postgres("prices", url=url, key="n", refresh="start")
     pipeline = Pipeline(name="lost", spot=lookup.spot)
@@ -192,7 +192,7 @@ def test_lookups_in_python_are_what_flows_read(tmp_path: Path) -> None:
         ("given:\n      orders", "given:\n      oders", "did you mean orders?"),
     ],
 )
-def test_lookups_that_cannot_be_are_reported(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_impossible_lookups_are_errors(tmp_path: Path, old: str, new: str, said: str) -> None:
     assert old in JOINED
     content = JOINED.replace(old, new, 1).format(bootstrap="127.0.0.1:1")
     with pytest.raises(mp.PipelineError) as caught:

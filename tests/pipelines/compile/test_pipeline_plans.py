@@ -1,4 +1,4 @@
-"""Every plan is analysed before anything runs, and what Spark refuses has the user's line."""
+"""Every plan is analysed before the run; refusals of Spark are reported with the user's line."""
 
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def test_flows_of_one_source_share_a_pass(session: Any, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_spark_refuses_has_its_place(
+def test_plans_that_spark_refuses_are_reported_with_their_location(
     session: Any, tmp_path: Path, old: str, new: str, place: str, said: str
 ) -> None:
     assert old in ORDERS_YAML
@@ -67,7 +67,7 @@ def test_what_spark_refuses_has_its_place(
         ('return orders.where("amount > 100")', "pass", 12, "not a DataFrame"),
     ],
 )
-def test_what_python_does_wrong_has_its_line(
+def test_errors_of_python_flows_are_reported_with_their_line(
     session: Any, tmp_path: Path, old: str, new: str, line: int, said: str
 ) -> None:
     assert old in ORDERS_PYTHON
@@ -90,7 +90,7 @@ def test_no_two_streams_share_the_environment_that_spark_writes_to(
 
 
 def _environment(stream: Any) -> int:
-    """Which map of the JVM the stream's Python gets its environment from, once it starts."""
+    """The map of the JVM that the stream's Python gets its environment from when it starts."""
     relation = stream._jdf.queryExecution().analyzed().collectLeaves().apply(0)
     variables = relation.source().get().source().dataSourceCls().envVars()
     found: int = stream.sparkSession._jvm.System.identityHashCode(variables)

@@ -1,4 +1,4 @@
-"""Values behind a schema id, as tasks read and write them; without Spark."""
+"""Values with a schema id, as tasks read and write them, without Spark."""
 
 import json
 import time
@@ -101,7 +101,7 @@ def test_avro(registry: str) -> None:
     assert found == {"id": 7, "ts": "2026-11-15T00:00:00+00:00", "inner": {"x": "y"}}
 
 
-def test_json_behind_a_schema_id(registry: str) -> None:
+def test_json_with_a_schema_id(registry: str) -> None:
     form = RegistryFormat(FormatKind.JSON_SCHEMA, registry, JSON)
     assert both_ways(form, Row(id=7, missing=None), "id bigint, missing text") == {"id": 7}
 
@@ -112,19 +112,19 @@ def test_protobuf(registry: str) -> None:
     assert both_ways(form, Row(name="n", value=None), "name text, value text") == {"name": "n"}
 
 
-def test_bytes_that_are_none(registry: str) -> None:
+def test_invalid_values_are_errors(registry: str) -> None:
     read = ToJson(RegistryFormat(FormatKind.AVRO, registry, ""))
     assert read(None) == (None, None)
     assert read(b"plain")[1] == "the value has no schema id: it was not written with a registry"
 
 
-def test_a_message_that_is_not_there() -> None:
+def test_a_missing_message_class_is_an_error() -> None:
     with pytest.raises(MoldauError, match=r"write package\.module_pb2:Message"):
         message_class("nowhere_pb2:Message")
 
 
 def protobuf_class() -> Any:
-    """As protoc generates it: a moment, and bytes."""
+    """A class as protoc generates it: a timestamp, and bytes."""
     file = descriptor_pb2.FileDescriptorProto(
         name="moment.proto", package="moldau.tests", syntax="proto3",
         dependency=[timestamp_pb2.DESCRIPTOR.name],
@@ -154,10 +154,8 @@ def machine_zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("machine_zone")
-def test_moments_are_the_same_wherever_tasks_run(registry: str) -> None:
-    """Spark gives them without a zone, as the machine's clocks show them; in New York these two
-    look the same.
-    """
+def test_timestamps_do_not_depend_on_the_zone_of_a_tasks_machine(registry: str) -> None:
+    """Spark passes them without a zone, in local time; in New York these two look the same."""
     moments = [datetime(2026, 11, 1, hour, 30, 0, 5, tzinfo=UTC) for hour in (5, 6)]
     given = [datetime.fromtimestamp(one.timestamp()) for one in moments]  # noqa: DTZ006
     told = [one.isoformat() for one in moments]

@@ -1,4 +1,4 @@
-"""Rows that a step itself calls bad: sent on, counted, or the end of the run."""
+"""Rows that a step itself marks as bad are sent, dropped, or end the run, and are counted."""
 
 from pathlib import Path
 from typing import Any
@@ -43,10 +43,10 @@ steps:
 """
 
 
-def test_bad_rows_of_steps_are_sent_and_counted(
+def test_rows_marked_as_bad_are_sent_and_counted(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:
-    """Of a flow that remembers too, whose state is gone through once."""
+    """Also for a stateful flow, whose state is read once."""
     make_topics(node, "letters")
     send(node, "letters", [{"n": n} for n in range(10)])
     send(node, "letters", [b"{broken"])

@@ -1,4 +1,4 @@
-"""Topics that a pipeline writes: made as the file says, and left alone where they are there."""
+"""Topics that a pipeline writes: created as declared, and left unchanged if they exist."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ steps:
 """
 
 
-def test_a_target_is_made_with_its_partitions_and_settings(tmp_path: Path) -> None:
+def test_a_target_is_created_with_its_partitions_and_settings(tmp_path: Path) -> None:
     def ensure(partitions: int, config: str) -> list[str]:
         content = PIPELINE.format(bootstrap=node.bootstrap, partitions=partitions, config=config)
         return ensure_topics(mp.load(written(tmp_path, "kept.yaml", content)))
@@ -53,7 +53,7 @@ steps: {{kept: {{sql: SELECT n FROM numbers, into: {{topic: kept, replication: {
 """
 
 
-def test_the_replication_of_a_target_is_asked_for_and_compared(tmp_path: Path) -> None:
+def test_the_replication_of_a_target_is_requested_and_compared(tmp_path: Path) -> None:
     def ensure(replication: int) -> list[str]:
         content = REPLICATED.format(bootstrap=node.bootstrap, replication=replication)
         return ensure_topics(mp.load(written(tmp_path, "kept.yaml", content)))

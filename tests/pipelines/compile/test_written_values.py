@@ -1,4 +1,4 @@
-"""What a flow writes into a topic is what another one reads of it: times to the microsecond."""
+"""Values that one flow writes are read unchanged by another: times to the microsecond."""
 
 import json
 from typing import Any
@@ -62,8 +62,8 @@ def test_times_in_csv_and_in_a_format_of_the_users_own(session: Any) -> None:
     assert json.loads(row.value)["at"] == "2026/11/01"
 
 
-def test_moments_behind_a_schema_id_know_no_zone(session: Any) -> None:
-    """Neither the session's nor that of the machine where tasks run."""
+def test_timestamps_with_a_schema_id_are_independent_of_time_zones(session: Any) -> None:
+    """Neither on that of the session nor on that of the machine where tasks run."""
     with RegistryServer() as server:
         into = mp.topic("times", format=mp.json_schema(server.url, "id INT", json_schema="{}"))
         for zone in ("UTC", "Asia/Tokyo"):

@@ -1,4 +1,4 @@
-"""Pipelines in Python and YAML become the same graph; errors are reported with their place."""
+"""Pipelines in Python and YAML become the same graph; errors are reported with their location."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ NOVEMBER_MS = "1793491200000"
 
 
 def shape(pipeline: Pipeline) -> dict[str, object]:
-    """Everything but where it is written."""
+    """Everything but the locations."""
     return {
         name: (flow.inputs, flow.mode, flow.into.name if isinstance(flow.into, Topic) else None)
         for name, flow in pipeline.flows.items()
@@ -59,7 +59,7 @@ def test_a_source_keeps_what_the_file_says(tmp_path: Path) -> None:
     assert (orders.spot.line, orders.spot.column) == (6, 5)
 
 
-def test_a_flow_is_the_function_that_was_written() -> None:
+def test_a_flow_is_the_decorated_function_itself() -> None:
     def double(numbers: list[int]) -> list[int]:
         return [2 * one for one in numbers]
 
@@ -67,7 +67,7 @@ def test_a_flow_is_the_function_that_was_written() -> None:
     assert double([1, 2]) == [2, 4]
 
 
-def test_a_file_of_yaml_takes_in_python(tmp_path: Path) -> None:
+def test_a_yaml_file_includes_python(tmp_path: Path) -> None:
     written(tmp_path, "flows.py", ORDERS_PYTHON)
     mixed = """\
 name: mixed
@@ -82,7 +82,7 @@ steps:
     assert isinstance(found.flows["huge"].into, Table)
 
 
-def test_a_place_in_sql_is_a_place_in_the_file(tmp_path: Path) -> None:
+def test_a_position_in_sql_is_a_position_in_the_file(tmp_path: Path) -> None:
     found = mp.load(written(tmp_path, "orders.yaml", ORDERS_YAML))
     lines = ORDERS_YAML.splitlines()
     block, one_line = found.flows["per_user"].body, found.flows["big"].body
@@ -192,7 +192,7 @@ def yaml_with(old: str, new: str) -> str:
         ("name: a\nname: b\n", "2:1", "appears twice"),
     ],
 )
-def test_what_is_wrong_is_reported_with_its_place(
+def test_invalid_yaml_is_reported_with_its_location(
     tmp_path: Path, content: str, place: str, said: str
 ) -> None:
     path = written(tmp_path, "wrong.yaml", content)
@@ -215,7 +215,7 @@ def test_what_is_wrong_is_reported_with_its_place(
         ('start="earliest"', "start='never'", 4, "start must be latest"),
     ],
 )
-def test_python_that_is_wrong_is_reported_with_its_line(
+def test_errors_in_python_files_are_reported_with_their_line(
     tmp_path: Path, old: str, new: str, line: int, said: str
 ) -> None:
     assert old in ORDERS_PYTHON
@@ -226,7 +226,7 @@ def test_python_that_is_wrong_is_reported_with_its_line(
     assert str(caught.value).startswith(f"{path}:{line}:")
 
 
-def test_a_circle_through_two_flows_is_found() -> None:
+def test_a_cycle_of_two_flows_is_detected() -> None:
     topic = mp.topic("t")
     spot = topic.spot
     flows = {
@@ -240,14 +240,14 @@ def test_a_circle_through_two_flows_is_found() -> None:
 
 
 @pytest.mark.parametrize("name", ["nowhere.yaml", "readme.txt"])
-def test_files_that_are_none(tmp_path: Path, name: str) -> None:
+def test_a_missing_or_invalid_file_is_an_error(tmp_path: Path, name: str) -> None:
     written(tmp_path, "readme.txt", "hello")
     with pytest.raises(mp.PipelineError, match=name):
         mp.load(tmp_path / name)
 
 
 def test_declaring_needs_no_spark() -> None:
-    """A graph is checked where Spark is not, or not yet."""
+    """A graph can be checked where Spark is not installed."""
     code = (
         "import sys, moldau.pipelines; assert not {'pyspark', 'yaml', 'pyarrow'} & set(sys.modules)"
     )
@@ -313,7 +313,7 @@ def test_declaring_needs_no_spark() -> None:
     ],
 )
 @pytest.mark.parametrize("is_relative", [True, False])
-def test_what_is_wrong_in_python_is_reported_with_its_line_and_column(
+def test_errors_in_python_are_reported_with_line_and_column(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     old: str,
@@ -340,7 +340,7 @@ def test_what_is_wrong_in_python_is_reported_with_its_line_and_column(
         ("import json\n\ny = json.loads('{')\n", "3:5", "JSONDecodeError: Expecting property"),
     ],
 )
-def test_an_error_in_a_module_beside_it_is_reported_with_its_own_line(
+def test_an_error_in_an_imported_module_is_reported_with_its_line(
     tmp_path: Path, helper: str, place: str, said: str
 ) -> None:
     name = f"helper_{abs(hash(helper))}"
@@ -359,7 +359,7 @@ TARGET = "{topic: orders.big, key: user}"
 MADE = "{topic: orders.big, key: user, partitions: 6, replication: 3, config: {%s}}"
 
 
-def test_a_target_topic_says_how_it_is_made(tmp_path: Path) -> None:
+def test_a_target_topic_has_settings_for_its_creation(tmp_path: Path) -> None:
     config = "retention.ms: 86400000, preallocate: true"
     yaml = mp.load(written(tmp_path, "a.yaml", yaml_with(TARGET, MADE % config))).flows["big"].into
     python = mp.topic(
@@ -396,9 +396,7 @@ def test_a_target_topic_says_how_it_is_made(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_target_topic_that_cannot_be_made_is_reported(
-    tmp_path: Path, content: str, said: str
-) -> None:
+def test_an_impossible_target_topic_is_an_error(tmp_path: Path, content: str, said: str) -> None:
     with pytest.raises(mp.PipelineError) as caught:
         mp.load(written(tmp_path, "orders.yaml", content))
     assert said in str(caught.value)
@@ -424,9 +422,7 @@ BROKERS = "a pipeline names its brokers once, at the top: settings: {bootstrap.s
         ("sources: {a: {postgress: a, url: x}}", "'postgress'; did you mean postgres?"),
     ],
 )
-def test_what_is_misspelt_or_belongs_elsewhere_is_reported(
-    tmp_path: Path, content: str, said: str
-) -> None:
+def test_misspelt_or_misplaced_keys_are_errors(tmp_path: Path, content: str, said: str) -> None:
     with pytest.raises(mp.PipelineError) as caught:
         mp.load(written(tmp_path, "orders.yaml", content))
     assert said in str(caught.value)

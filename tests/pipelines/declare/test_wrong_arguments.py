@@ -1,5 +1,5 @@
-"""Whatever a user's file gives to the functions that declare a pipeline: what cannot be is one line
-with the place, never a traceback.
+"""Wrong arguments of the functions that declare a pipeline: each is an error of one line with its
+location, never a traceback.
 """
 
 from inspect import signature
@@ -11,7 +11,7 @@ import pytest
 
 import moldau.pipelines as mp
 from moldau.core.pipelines.graph_checks import problems_of
-from moldau.pipelines.declare.python_file import parts_of
+from moldau.pipelines.declare.python_file import declarations_of
 
 VALUES: list[Any] = [
     5, -1, 0, 1.5, True, None, "", "x", b"x", [], ["x"], [5], (), {}, {"x": "y"}, {5: "x"},
@@ -37,7 +37,7 @@ CASES = [
 
 
 def declared(function: str, given: dict[str, Any]) -> ModuleType:
-    """A file with a source and a flow, and one declaration beside them or in their place."""
+    """A file with a source, a flow and one more declaration, or with that declaration instead."""
     module = ModuleType("user")
     made = getattr(mp, function)(**given)
 
@@ -56,13 +56,13 @@ def declared(function: str, given: dict[str, Any]) -> ModuleType:
 
 
 @pytest.mark.parametrize(("function", "word"), CASES)
-def test_a_wrong_value_is_one_line_with_its_place(function: str, word: str) -> None:
+def test_a_wrong_value_is_an_error_of_one_line_with_its_location(function: str, word: str) -> None:
     told: list[str] = []
     for value in VALUES:
         try:
             module = declared(function, NEEDED[function] | {word: value})
-            # What is wrong only together with other parts is found when they are put together.
-            problems_of(parts_of(module).pipeline(Path("user.py")))
+            # Errors that depend on other parts are found when the parts are combined.
+            problems_of(declarations_of(module).pipeline(Path("user.py")))
         except mp.PipelineError as error:
             told.append(str(error))
     assert told
@@ -83,7 +83,7 @@ def test_a_wrong_value_is_one_line_with_its_place(function: str, word: str) -> N
         ({"into": "b"}, "into must be mp.topic(…)"),
     ],
 )
-def test_the_line_says_what_it_takes(given: dict[str, Any], said: str) -> None:
+def test_the_error_names_the_accepted_type(given: dict[str, Any], said: str) -> None:
     with pytest.raises(mp.PipelineError) as wrong:
         mp.flow(**given)
     assert said in str(wrong.value)

@@ -1,5 +1,5 @@
-"""A checkpoint is only gone on with by the plan that made it; after a failed batch, by a mended
-one.
+"""A checkpoint is only resumed with the plan that created it; after a failed batch, with a
+corrected one.
 """
 
 from pathlib import Path
@@ -102,7 +102,7 @@ def test_another_plan_is_refused_with_the_name_of_the_flow(
         with pytest.raises(mp.MoldauError) as checked:
             check_plans(session, changed, folder)
         assert str(checked.value) == str(caught.value)
-    # Nothing was done by any of them, and what looks at one record may be changed at will.
+    # None of them has processed anything, and stateless flows may change freely.
     mended = content.replace(
         "SELECT n FROM left, into: {topic", "SELECT n + 10 AS n FROM left, into: {topic"
     )

@@ -1,4 +1,4 @@
-"""What is said of a cluster before Spark starts, and of tasks that cannot work."""
+"""Checks of a cluster before Spark starts, and errors of tasks that cannot work."""
 
 import os
 import sys
@@ -31,14 +31,14 @@ def test_one_of_several_masters_is_enough() -> None:
         check_master(f"spark://127.0.0.1:{free_port()},127.0.0.1:{port}")
 
 
-def test_yarn_needs_to_know_where_it_is(tmp_path: Path) -> None:
+def test_yarn_needs_its_configuration_folder(tmp_path: Path) -> None:
     with pytest.raises(MoldauError, match="HADOOP_CONF_DIR must name the folder"):
         check_master("yarn", {})
     check_master("yarn", {"HADOOP_CONF_DIR": str(tmp_path)})
 
 
 @pytest.mark.parametrize("master", ["mesos://host:5050", "sprak://host", "host:7077", ""])
-def test_a_master_of_no_kind(master: str) -> None:
+def test_an_unknown_kind_of_master_is_refused(master: str) -> None:
     with pytest.raises(MoldauError, match="write local"):
         check_master(master)
 
@@ -50,9 +50,7 @@ def test_a_master_without_a_host() -> None:
         check_master("spark://host:port")
 
 
-def test_files_are_sent_by_their_whole_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shipped_files_have_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("helpers.py", "environment.tar.gz"):
         Path(name).touch()
@@ -76,8 +74,10 @@ def test_an_environment_is_for_other_machines(tmp_path: Path) -> None:
     assert "add --master" in str(done.exception)
 
 
-def test_a_python_of_the_archive_is_our_own_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark calls it by the same name on both sides."""
+def test_a_python_inside_an_archive_is_our_own_python_on_the_driver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark uses the same path on both sides."""
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "elsewhere")
     before = Path.cwd()
@@ -100,7 +100,7 @@ def test_a_python_of_the_archive_is_our_own_here(monkeypatch: pytest.MonkeyPatch
         ("a\n  ValueError: odd\n\tat java", "tasks cannot work: ValueError: odd"),
     ],
 )
-def test_what_tasks_say_becomes_one_line(said: str, told: str) -> None:
+def test_failures_of_tasks_become_one_line(said: str, told: str) -> None:
     assert told in task_failure(said)
     assert "\n" not in task_failure(said)
 
@@ -118,6 +118,6 @@ def test_where_checkpoints_are(tmp_path: Path) -> None:
     far, other = (folder_of(pipeline, file, f"hdfs://host/{name}/") for name in ("a", "b"))
     assert far.checkpoint_of("big") == "hdfs://host/a/big"
     assert not far.is_here
-    # What the process keeps is here, and runs with other checkpoints have their own.
+    # The process's own files are here, and runs with other checkpoints have other folders.
     assert far.path.parent == other.path.parent == tmp_path / ".moldau"
     assert far.path != other.path

@@ -1,4 +1,4 @@
-"""`moldau demo` as a whole: interrupted, killed and started again, every order is there once."""
+"""`moldau demo` as a whole: after interrupts, kills and restarts each order is stored once."""
 
 import re
 import signal
@@ -34,7 +34,7 @@ def demo(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        # Those that it started end with it.
+        # Its child processes end with it.
         process.kill()
         process.wait()
 
@@ -75,7 +75,7 @@ def test_an_interrupted_or_killed_demo_resumes_and_loses_nothing(tmp_path: Path)
         helpers = psutil.Process(running.pid).children(recursive=True)
         running.kill()
         running.wait()
-        # None of its processes is left, although it could not stop them.
+        # None of its child processes is left, although it could not stop them.
         assert psutil.wait_procs(helpers, WAIT_S)[1] == []
 
     with demo(tmp_path, "--orders", "300") as running:
@@ -87,7 +87,8 @@ def test_an_interrupted_or_killed_demo_resumes_and_loses_nothing(tmp_path: Path)
     assert total > published + 300
     ids = table_ids(tmp_path)
     assert len(ids) == len(set(ids)) == in_table
-    # Numbers follow from places, so of each partition none may be missing but the broken ones.
+    # Numbers follow from offsets, so no number of a partition may be missing except malformed
+    # orders.
     for partition in (0, 1):
         own = [one for one in ids if one % 2 == partition]
         every = range(partition, own[-1] + 1, 2)

@@ -1,5 +1,5 @@
-"""The pipelines among the examples: the tests they bring along hold, and each of them runs. (Those
-with PostgreSQL run in test_postgres_tables.py, orders.yaml in test_demo_at_work.py.)
+"""The example pipelines: their own tests pass, and each of them runs. (Those with PostgreSQL run in
+test_postgres_tables.py, orders.yaml in test_demo_at_work.py.)
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.*")), ids=lambda path: path.name)
-def test_the_tests_of_the_examples_hold(session: Any, path: Path) -> None:
+def test_the_tests_in_the_examples_pass(session: Any, path: Path) -> None:
     pipeline = mp.load(path)
     assert pipeline.examples
     for example in pipeline.examples:

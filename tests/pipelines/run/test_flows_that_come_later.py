@@ -1,4 +1,6 @@
-"""A query that a pipeline gets later begins on its own; a flow that becomes one is refused."""
+"""A query that is added to a pipeline later starts on its own; a flow that becomes a query of its
+own is refused.
+"""
 
 import shutil
 from pathlib import Path
@@ -28,10 +30,10 @@ SUMS = """\
 """
 
 
-def test_a_flow_that_remembers_begins_when_it_comes(
+def test_a_new_stateful_flow_starts_at_the_time_it_was_added(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:
-    """The topic has lost its head and has got partitions since the pipeline began."""
+    """The topic has lost its oldest records and got partitions since the pipeline started."""
     make_topics(node, "later")
     send(node, "later", [{"n": 1}, {"n": 2}])
     content = LATER.format(bootstrap=node.bootstrap)

@@ -1,4 +1,4 @@
-"""A run is killed between and within batches; the next one resumes, and each row is there once."""
+"""A run is killed between and within batches; the next resumes, and each row is written once."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,9 @@ steps:
 """
 
 
-def test_runs_that_are_killed(session: Any, node: ThreadBroker, tmp_path: Path) -> None:
+def test_rows_are_written_once_although_runs_are_killed(
+    session: Any, node: ThreadBroker, tmp_path: Path
+) -> None:
     make_topics(node, "killed")
     with Producer(node.bootstrap) as producer:
         for number in range(ROWS):

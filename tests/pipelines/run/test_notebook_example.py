@@ -1,4 +1,4 @@
-"""The notebook among the examples does what it says, from beginning to end."""
+"""The example notebook runs from beginning to end."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ def test_a_topic_is_read_into_pandas_and_drawn(tmp_path: Path) -> None:
             check=False,
         )
     assert done.returncode == 0, done.stderr[-3000:]
-    # Ten of them are broken.
+    # Ten of them are malformed.
     assert "490 orders of 10 users, drawn in drawn.png" in done.stdout
     content = (tmp_path / "drawn.png").read_bytes()
     assert content.startswith(PNG)

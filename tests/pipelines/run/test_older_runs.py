@@ -1,4 +1,4 @@
-"""Runs that an older version began are gone on with: nothing is written twice."""
+"""Runs that an older version started are resumed: nothing is written twice."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ steps: {{copied: {{sql: SELECT n FROM numbers, into: {{topic: older.copied}}}}}}
 """
 
 
-def test_a_batch_that_was_written_down_under_the_old_name_is_recognised(
+def test_a_batch_recorded_under_the_old_name_is_recognised(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:
     make_topics(node, "older")
@@ -34,7 +34,7 @@ def test_a_batch_that_was_written_down_under_the_old_name_is_recognised(
         assert isinstance(committed, dict)
         assert set(admin.alter_group_offsets(old, committed).values()) == {None}
         assert admin.delete_groups([new]) == {new: None}
-    # As if the run had been killed between its transaction and Spark's own note.
+    # As if the run had been killed between its transaction and Spark's own record of the batch.
     checkpoint = tmp_path / "checkpoint" / "numbers"
     for note in (checkpoint / "commits").glob("*0*"):
         note.unlink()

@@ -1,4 +1,4 @@
-"""Pipelines in Spark, against a broker: what they write, once, also when a batch is run again."""
+"""Pipelines in Spark, against a broker: each row is written once, even if a batch runs again."""
 
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ def test_all_targets_get_every_row_once(session: Any, node: ThreadBroker, tmp_pa
     assert headers["__dlq.topic"] == headers["__dlq.pipeline"] == "shop"
     assert (headers["__dlq.partition"], headers["__dlq.offset"]) == ("0", "20")
     assert headers["__dlq.step"] == "orders"
-    assert "no json" in headers["__dlq.error"]
+    assert "not json" in headers["__dlq.error"]
 
 
 def test_a_batch_that_is_run_again_changes_nothing(
@@ -169,7 +169,7 @@ def test_flows_in_python(session: Any, node: ThreadBroker, tmp_path: Path, deliv
     assert sorted(gone) == [(b"a b", None, {}), (b"b longest", None, {})]
 
 
-def test_a_bad_record_fails_the_run_with_its_place(
+def test_a_bad_record_fails_the_run_with_its_offset(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:
     make_topics(node, "strict")
@@ -208,7 +208,7 @@ def out(raises):
 """
 
 
-def test_what_a_users_function_raises_is_reported(
+def test_exceptions_of_user_functions_are_reported(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:
     make_topics(node, "raises")
@@ -237,7 +237,7 @@ def test_files_become_records(session: Any, node: ThreadBroker, tmp_path: Path) 
     assert sorted(row["n"] for row in values_of(session, node, "from.files")) == [1, 2, 3]
 
 
-def test_a_flow_that_remembers_something_else_is_refused(
+def test_a_flow_whose_state_has_changed_is_refused(
     session: Any, node: ThreadBroker, tmp_path: Path
 ) -> None:
     make_topics(node, "changed")

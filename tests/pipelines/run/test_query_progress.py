@@ -1,4 +1,4 @@
-"""A query's progress, from Spark's own reports, and how it is shown without a terminal."""
+"""A query's progress from Spark's reports, and its output without a terminal."""
 
 import re
 from typing import Any
@@ -34,7 +34,7 @@ def report(batch: int, rows: int, end: int, latest: int) -> dict[str, Any]:
     }
 
 
-def test_batches_are_summed_and_the_last_one_is_reported() -> None:
+def test_batches_are_summed_and_the_last_one_is_shown() -> None:
     first = counted(BEGUN, report(0, 100, 100, 150), bad=2)
     assert (first.rows_per_s, first.bytes_per_s, first.bytes) == (200.0, 2000.0, 1000)
     assert first.lag == 50
@@ -52,7 +52,7 @@ def test_rates_are_drawn_against_the_largest(values: list[float], drawn: str) ->
     assert sparkline(values) == drawn
 
 
-def test_lines_tell_states_and_batches_with_rows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_show_states_and_batches_with_rows(capsys: pytest.CaptureFixture[str]) -> None:
     batch = counted(BEGUN, report(0, 100, 100, 150), bad=2)
     empty = counted(batch, report(1, 0, 150, 150), bad=0)
     with view("shop", as_json=False) as show:
@@ -79,7 +79,7 @@ def test_lines_tell_states_and_batches_with_rows(capsys: pytest.CaptureFixture[s
     ]
 
 
-def test_a_batch_of_one_row_is_reported_in_the_singular(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_batch_of_one_row_is_shown_in_the_singular(capsys: pytest.CaptureFixture[str]) -> None:
     with view("shop", as_json=False) as show:
         show([counted(BEGUN, report(0, 1, 100, 150), bad=1)])
     assert ": batch 0, 1 row, 2 rows/s, 20 B/s, 500 ms, lag 50, 1 dead letter\n" in (
@@ -87,7 +87,7 @@ def test_a_batch_of_one_row_is_reported_in_the_singular(capsys: pytest.CaptureFi
     )
 
 
-def test_a_picture_says_what_a_run_waits_for_until_there_are_queries() -> None:
+def test_the_live_view_shows_the_phase_until_there_are_queries() -> None:
     from rich.console import Console
 
     picture = LivePicture("shop")
@@ -107,7 +107,7 @@ def test_a_picture_says_what_a_run_waits_for_until_there_are_queries() -> None:
     assert "analysing" not in drawn()
 
 
-def test_what_came_of_the_orders_is_counted_and_drawn() -> None:
+def test_the_results_of_the_orders_are_counted_and_drawn() -> None:
     from rich.console import Console
 
     results = Results(published=60, in_table=50)
@@ -152,7 +152,7 @@ def test_metrics_are_served_during_a_run() -> None:
         urlopen(told[0])
 
 
-def test_a_demo_with_wrong_options_says_so() -> None:
+def test_invalid_options_of_the_demo_are_refused() -> None:
     done = moldau_here("demo", "--rate", "0")
     assert done.status == 2
     assert "--rate" in done.errors

@@ -1,4 +1,4 @@
-"""Workers on this machine take Spark's installed files, which are compiled, not its archive."""
+"""Workers on this machine use Spark's installed files, which are compiled, not its archive."""
 
 import subprocess
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from moldau.pipelines.run.worker_python import worker_python
 
 
-def test_the_archive_of_spark_is_left_out_and_all_else_is_kept(
+def test_the_archive_of_spark_is_removed_from_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "with a space"))
@@ -27,7 +27,7 @@ def test_the_archive_of_spark_is_left_out_and_all_else_is_kept(
     assert done.stdout == f"{tmp_path}/own files\n['a b', '*']\n"
 
 
-def test_without_a_place_to_write_it_is_pythons_own(
+def test_without_a_writable_cache_the_python_itself_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import sys

@@ -93,7 +93,7 @@ HANGS_UP: dict[str, bytes] = {
     "BI-035 a tag twice": frame(
         head(METADATA, 12, flexible=True, tags=b"\2\x09\0\x09\0") + b"\1" + METADATA_TAIL
     ),
-    "BI-036 topic that is no UTF-8": frame(
+    "BI-036 topic that is not UTF-8": frame(
         head(METADATA, 4) + struct.pack(">i", 1) + string(b"\xff\xfe") + b"\1"
     ),
     "BI-038 nested arrays without end": frame(

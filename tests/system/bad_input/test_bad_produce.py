@@ -53,7 +53,7 @@ def batch(*values: bytes, key: bytes | None = b"k", timestamp: int | None = None
 
 
 def sealed(content: bytearray) -> bytearray:
-    """With the checksum that belongs to it."""
+    """The batch with a valid checksum."""
     struct.pack_into(">I", content, CRC_AT, crc32c(bytes(content[ATTRIBUTES_AT:])))
     return content
 

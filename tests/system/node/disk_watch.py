@@ -12,7 +12,7 @@ from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
 
 
 class DiskWatch:
-    """Which threads synced what. `block` holds syncs until `release`."""
+    """Records which threads synced which files. `block` holds syncs until `release`."""
 
     def __init__(self) -> None:
         self.syncs: list[tuple[str, str]] = []

@@ -143,14 +143,14 @@ class Run:
             CompactedLog(place, self.history).check(client, start, end)
 
     def check_everything_arrived(self) -> None:
-        """Once producers have ended and were answered."""
+        """Call it once producers have ended and got their responses."""
         self.check()
         for log in self._kept:
             sent = {p.name: p.sent[log.place] for p in self._producers if p.sent[log.place]}
             assert dict(log.next_numbers) == sent, log.place
 
     def look(self) -> None:
-        """What is visible now must be there after the kill."""
+        """Records what is visible now, which must be there after the kill."""
         with WireClient(self.node.address) as client:
             self.watermarks.look(client)
 

@@ -1,4 +1,4 @@
-"""How a node stops on signals: at the first cleanly, at the second at once."""
+"""A node stops on signals: at the first one cleanly, at the second at once."""
 
 import re
 import signal

@@ -1,5 +1,5 @@
-"""How `moldau start` begins and ends: what it refuses in one clear line, what it leaves on the
-disk, and that the next start finds everything.
+"""`moldau start` refuses impossible starts in one clear line, leaves the documented files on the
+disk, and finds everything at the next start.
 """
 
 import json

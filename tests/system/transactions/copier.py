@@ -20,7 +20,7 @@ _TESTS = Path(__file__).parents[2]
 
 
 def value_of(partition: int, offset: int) -> bytes:
-    """Where it comes from."""
+    """The value of a record's copy, which names its origin."""
     return b"%d %d" % (partition, offset)
 
 

@@ -1,4 +1,4 @@
-"""What the files say about transactions, parsed by this module alone: the decisions, the markers of
+"""Transactions according to the files, parsed by this module alone: the decisions, the markers of
 each partition, and whether the two agree. The node must be down, or at rest.
 """
 

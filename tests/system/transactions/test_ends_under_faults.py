@@ -60,7 +60,7 @@ def state_of(node: ThreadBroker, talk: OffsetTalk, name: str = "p") -> str:
 
 
 def moving_on(node: ThreadBroker) -> None:
-    """Until the next retry."""
+    """Moves the clock to the next retry."""
     node.clock.advance(seconds=2)
 
 

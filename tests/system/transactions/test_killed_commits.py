@@ -35,26 +35,26 @@ SETTINGS = QUICK_SETTINGS | {
 # The next actor after the kill
 
 
-def its_producer_asks_again(producer: WireProducer, *, commits: bool) -> bool:
+def same_producer_retries(producer: WireProducer, *, commits: bool) -> bool:
     """It ends as requested."""
     producer.end(commits=commits)
     return commits
 
 
-def another_producer_comes(producer: WireProducer, *, commits: bool) -> bool:
+def another_producer_starts(producer: WireProducer, *, commits: bool) -> bool:
     """An undecided transaction is aborted."""
     with WireProducer(producer.address, producer.transactional_id, producer.style) as heir:
         heir.init()
     return False
 
 
-def nobody_comes(producer: WireProducer, *, commits: bool) -> bool:
+def no_producer_returns(producer: WireProducer, *, commits: bool) -> bool:
     """An undecided transaction times out."""
     return False
 
 
 Sequel = Callable[..., bool]
-SEQUELS: tuple[Sequel, ...] = (its_producer_asks_again, another_producer_comes, nobody_comes)
+SEQUELS: tuple[Sequel, ...] = (same_producer_retries, another_producer_starts, no_producer_returns)
 
 
 class Deaths:
@@ -77,11 +77,11 @@ class Deaths:
             producer.end(commits=True)
 
     def die(self, sequel: Sequel, following: Death | None) -> None:
-        """For the death that the node was started for; the next life is for the following one."""
+        """The node dies as it was started to, and is started again to die as in `following`."""
         with self._new_producer() as producer:
             is_decided = self._transact(producer)
             self.node.death = following
-            self.node.ahead_ms = 2 * TIMEOUT_MS if sequel is nobody_comes else 0
+            self.node.ahead_ms = 2 * TIMEOUT_MS if sequel is no_producer_returns else 0
             self.node.start()
             is_visible = sequel(producer, commits=self.commits)
         if self.commits if is_decided else is_visible:
@@ -101,7 +101,7 @@ class Deaths:
             wait_for(lambda: process.poll() is not None or self._is_complete(producer), "the end")  # noqa: B023
             if process.poll() is None:
                 return effect
-        raise AssertionError("it does not get on")
+        raise AssertionError("the recovery makes no progress")
 
     def _is_complete(self, producer: WireProducer) -> bool:
         if not (self.node.folder / "ready").exists():

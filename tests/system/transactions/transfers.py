@@ -36,7 +36,7 @@ class Leg(NamedTuple):
 
 
 class Books:
-    """What producers know about their transfers."""
+    """The outcomes of transfers as far as their producers know them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -190,7 +190,7 @@ class Auditor(Worker):
         assert sum(self.balances) == 0, f"{transfer} changed the sum: {legs}"
 
     def check(self, books: Books) -> None:
-        """Once all transactions have ended."""
+        """Call it once all transactions have ended."""
         assert not self._partial, f"seen in part: {dict(self._partial)}"
         missing = books.named(Outcome.COMMITTED) - self.seen
         assert not missing, f"committed and not seen: {missing}"

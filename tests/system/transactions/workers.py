@@ -53,7 +53,7 @@ def finish(workers: Iterable[Worker]) -> None:
 
 
 def wait_for_more(work: Sized, count: int, problems: Problems) -> None:
-    """Until `count` more steps are begun."""
+    """Waits until `count` more steps have begun."""
     wanted = len(work) + count
     wait_for(lambda: len(work) >= wanted or bool(problems), f"{count} more")
     problems.check()

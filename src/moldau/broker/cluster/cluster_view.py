@@ -109,7 +109,7 @@ class ClusterView:
 def wrong_endpoint_type(
     request: DescribeClusterRequest, version: int, *, expected: int
 ) -> DescribeClusterResponse:
-    """The client mistook a broker's listener for a controller's, or the other way round."""
+    """The response to a client that expected a controller and reached a broker, or the reverse."""
     wanted = _ENDPOINTS.get(request.endpoint_type)
     if wanted is None:
         code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE

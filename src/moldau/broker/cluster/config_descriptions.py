@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from moldau.broker.node.loggers import logger_levels
 from moldau.broker.server.context import BrokerServices
-from moldau.broker.server.error_responses import INVALID_REQUEST_WORDS
+from moldau.broker.server.error_responses import INVALID_REQUEST_MESSAGE
 from moldau.config.describe import (
     Described,
     Source,
@@ -120,14 +120,16 @@ class _Description:
             key = (kind, name)
         known = self._shared.get(key)
         if known is None:
-            known = self._shared[key] = self._rows(self._work_out(kind, name, stored))
+            known = self._shared[key] = self._rows(self._described_settings(kind, name, stored))
         return known
 
     def _rows(self, settings: Iterable[Described]) -> _Rows:
         rows = [_row(setting, self._request) for setting in settings]
         return _Rows(rows, sum(map(_row_bytes, rows)))
 
-    def _work_out(self, kind: int, name: str, stored: Mapping[str, str]) -> Iterable[Described]:
+    def _described_settings(
+        self, kind: int, name: str, stored: Mapping[str, str]
+    ) -> Iterable[Described]:
         if not name and kind in _NAMELESS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, _NAMELESS[kind])
         match kind:
@@ -150,7 +152,7 @@ class _Description:
             case ConfigResourceType.GROUP:
                 return describe_consumer_group(stored, self._config)
             case _:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, INVALID_REQUEST_WORDS)
+                raise KafkaError(ErrorCode.INVALID_REQUEST, INVALID_REQUEST_MESSAGE)
 
     def _check_node(self, name: str, expected: str) -> None:
         """A broker knows only its own settings."""
@@ -179,7 +181,9 @@ def _row_bytes(row: DescribeConfigsResourceResult) -> int:
         + len(row.name)
         + len(row.value or "")
         + len(row.documentation or "")
-        + sum(_FIXED_BYTES + len(said.name) + len(said.value or "") for said in row.synonyms)
+        + sum(
+            _FIXED_BYTES + len(synonym.name) + len(synonym.value or "") for synonym in row.synonyms
+        )
     )
 
 
@@ -191,8 +195,8 @@ def _row(setting: Described, request: DescribeConfigsRequest) -> DescribeConfigs
         config_source=setting.source,
         is_sensitive=setting.is_sensitive,
         synonyms=[
-            DescribeConfigsSynonym(name=said.name, value=said.value, source=said.source)
-            for said in (setting.synonyms if request.include_synonyms else ())
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in (setting.synonyms if request.include_synonyms else ())
         ],
         config_type=setting.kind,
         documentation=setting.documentation if request.include_documentation else None,

@@ -1,4 +1,4 @@
-"""What a broker checks before it forwards changes of settings to the controller: broker settings,
+"""Checks changes of settings before a broker forwards them to the controller: broker settings,
 which only this broker can validate, and logger levels, which concern only this broker.
 """
 
@@ -16,7 +16,7 @@ from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 
-_CONTROLLERS_BUSINESS = {
+_DECIDED_BY_CONTROLLER = {
     ConfigResourceType.TOPIC,
     ConfigResourceType.BROKER,
     ConfigResourceType.GROUP,
@@ -67,7 +67,7 @@ def _result(
             raise KafkaError(ErrorCode.INVALID_REQUEST, detail)
         change_levels(change.changes, validate_only=validate_only)
         return ChangeResult()
-    if change.kind not in _CONTROLLERS_BUSINESS:
+    if change.kind not in _DECIDED_BY_CONTROLLER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {change.kind}")
     if change.kind == ConfigResourceType.BROKER:
         if change.name:

@@ -46,7 +46,7 @@ class DirectoryAssignments:
         self._tasks = tasks
         self._clock = clock
         self._unreported: dict[_Replica, Uuid] = {}
-        self._is_telling = False
+        self._is_reporting = False
 
     def placed(self, partition: "Partition") -> None:
         directory_id = partition.log.directory.meta.directory_id
@@ -54,8 +54,8 @@ class DirectoryAssignments:
             return
         replica = (partition.topic_id, partition.topic_partition.partition)
         self._unreported[replica] = directory_id
-        if not self._is_telling:
-            self._is_telling = True
+        if not self._is_reporting:
+            self._is_reporting = True
             _ = self._tasks.start(self._report(), "report directories to the controller")
 
     async def _report(self) -> None:
@@ -69,7 +69,7 @@ class DirectoryAssignments:
                 else:
                     await self._clock.sleep(_RETRY_MS)
         finally:
-            self._is_telling = False
+            self._is_reporting = False
 
     async def _send(self, assignments: dict[_Replica, Uuid]) -> bool:
         """True if there is nothing to retry: a replica that the controller refused no longer

@@ -1,5 +1,5 @@
 """A broker's life as the controller sees it: it registers, catches up with the metadata, is
-unfenced, keeps its session alive with heartbeats, and asks for controlled shutdown before it
+unfenced, keeps its session alive with heartbeats, and requests controlled shutdown before it
 stops.
 """
 
@@ -46,23 +46,24 @@ _log = logging.getLogger(__name__)
 
 _FIRST_RETRY_MS = 20
 _SHUTDOWN_RETRY_MS = 50
-# Retrying does not help.
-_REGISTRATION_ENDS = {
+# Retrying a registration does not help.
+_REGISTRATION_FINAL_ERRORS = {
     ErrorCode.INCONSISTENT_CLUSTER_ID,
     ErrorCode.INVALID_REGISTRATION,
     ErrorCode.UNSUPPORTED_VERSION,
 }
-# The controller cannot let this broker go: it was unregistered, or the metadata cannot be written.
-_LEAVING_ENDS = {ErrorCode.STALE_BROKER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR}
+# Retrying controlled shutdown does not help: the broker was unregistered, or the metadata cannot be
+# written.
+_SHUTDOWN_FINAL_ERRORS = {ErrorCode.STALE_BROKER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR}
 
 
 class LifecycleState(Enum):
     STARTING = auto()
-    """Not registered, or its metadata is older than its registration."""
+    """It is not registered, or its metadata is older than its registration."""
     RECOVERY = auto()
     """Has the metadata, but is fenced."""
     RUNNING = auto()
-    LEAVING = auto()
+    PENDING_CONTROLLED_SHUTDOWN = auto()
     STOPPED = auto()
 
 
@@ -86,7 +87,7 @@ class _Milestones:
     is_caught_up: asyncio.Event = field(default_factory=asyncio.Event)
     is_unfenced: asyncio.Event = field(default_factory=asyncio.Event)
     may_stop: asyncio.Event = field(default_factory=asyncio.Event)
-    is_hopeless: asyncio.Event = field(default_factory=asyncio.Event)
+    has_ended: asyncio.Event = field(default_factory=asyncio.Event)
     """The lifecycle has ended: no further milestone will be reached."""
 
 
@@ -142,7 +143,7 @@ class BrokerLifecycle:
         """Controlled shutdown. Raises KafkaError if the controller does not permit it in time."""
         if self.state is not LifecycleState.RUNNING:
             return
-        self.state = LifecycleState.LEAVING
+        self.state = LifecycleState.PENDING_CONTROLLED_SHUTDOWN
         self._wake.set()
         await self._reach(self._milestones.may_stop, timeout_ms, "stop")
 
@@ -157,15 +158,15 @@ class BrokerLifecycle:
         self._wake.set()
 
     def settings_changed(self, before: "BrokerConfig", after: "BrokerConfig") -> None:
-        """The controller must know which directories are cordoned."""
+        """Reports newly cordoned directories to the controller with a heartbeat."""
         if before.cordoned_log_dirs != after.cordoned_log_dirs:
             self._wake.set()
 
     async def _reach(self, milestone: asyncio.Event, timeout_ms: int, what: str) -> None:
-        self._milestones.is_hopeless.clear()
-        ends = (milestone, self._milestones.is_hopeless)
+        self._milestones.has_ended.clear()
+        ends = (milestone, self._milestones.has_ended)
         waiting = [self._tasks.start(end.wait(), f"waits to {what}") for end in ends]
-        timer = self._clock.call_later(timeout_ms, self._milestones.is_hopeless.set)
+        timer = self._clock.call_later(timeout_ms, self._milestones.has_ended.set)
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -197,9 +198,13 @@ class BrokerLifecycle:
             advice = "; it was unregistered, restart it to register it again" * is_unregistered
             _log.warning("the controller refuses broker %s: %s%s", broker_id, error, advice)
         self._refusal = error
-        ends = _LEAVING_ENDS if self.state is LifecycleState.LEAVING else _REGISTRATION_ENDS
+        ends = (
+            _SHUTDOWN_FINAL_ERRORS
+            if self.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN
+            else _REGISTRATION_FINAL_ERRORS
+        )
         if error.code in ends:
-            self._milestones.is_hopeless.set()
+            self._milestones.has_ended.set()
         delay_ms = self._retry_ms
         interval_ms = self._settings.current.broker_heartbeat_interval_ms
         self._retry_ms = min(2 * self._retry_ms, interval_ms)
@@ -212,17 +217,17 @@ class BrokerLifecycle:
     async def _communicate(self) -> int:
         """Returns the time until the next heartbeat or registration, in milliseconds."""
         is_registered = self._milestones.is_registered.is_set()
-        if not is_registered or self._has_moved() or self._lacks_directories():
+        if not is_registered or self._endpoints_changed() or self._lacks_directories():
             await self._register()
             return 0
         response = await self._heartbeat()
-        return self._follow(response)
+        return self._apply_response(response)
 
-    def _has_moved(self) -> bool:
+    def _endpoints_changed(self) -> bool:
         return self._registered_endpoints != self._endpoints
 
     def _lacks_directories(self) -> bool:
-        """metadata.version learned about directories after this broker registered."""
+        """Whether the broker registered before metadata.version supported log directories."""
         image = self._metadata.image
         broker = image.brokers.get(self._identity.node_id)
         return (
@@ -269,7 +274,7 @@ class BrokerLifecycle:
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._metadata.image.offset,
             want_fence=not self._wants_unfence,
-            want_shut_down=self.state is LifecycleState.LEAVING,
+            want_shut_down=self.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN,
             offline_log_dirs=list(self._offline_directories),
         )
         level = self._metadata.image.metadata_version or 0
@@ -290,7 +295,7 @@ class BrokerLifecycle:
             if "*" in cordoned or Path(path) in paths
         ]
 
-    def _follow(self, response: BrokerHeartbeatResponse) -> int:
+    def _apply_response(self, response: BrokerHeartbeatResponse) -> int:
         interval_ms = self._settings.current.broker_heartbeat_interval_ms
         if self.state is LifecycleState.STARTING:
             if not response.is_caught_up:
@@ -300,7 +305,7 @@ class BrokerLifecycle:
         if self.state is LifecycleState.RECOVERY and not response.is_fenced:
             self.state = LifecycleState.RUNNING
             self._milestones.is_unfenced.set()
-        if self.state is LifecycleState.LEAVING:
+        if self.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN:
             if response.should_shut_down:
                 self._milestones.may_stop.set()
             else:
@@ -311,8 +316,8 @@ class BrokerLifecycle:
 async def register_controller(
     channel: ControllerChannel, config: "BrokerConfig", incarnation_id: Uuid
 ) -> None:
-    """A controller registers its endpoints and the features it supports. It decides without that,
-    too: a metadata.version that does not know controller registration does no harm.
+    """Registers the endpoints of a controller and the features it supports. A failure is only
+    logged: the controller also works at a metadata.version without controller registration.
     """
     request = ControllerRegistrationRequest(
         controller_id=config.node_id,

@@ -1,5 +1,5 @@
-"""How one broker sends requests to another. Coordinators and partitions always talk by requests,
-even inside one process: then they are not encoded, and nothing else differs.
+"""Sends requests from one broker to another. Coordinators and partitions always communicate by
+requests. Within one process these are not encoded, and nothing else differs.
 """
 
 from typing import TYPE_CHECKING, Protocol

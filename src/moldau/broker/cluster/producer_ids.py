@@ -1,5 +1,5 @@
-"""Producer ids, unique in the cluster: the controller allocates blocks of a thousand, and the rest
-of a node's block is never used after the node stops.
+"""Producer ids, unique in the cluster: the controller allocates them in blocks of a thousand. What
+is left of a block when the node stops is never used.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ class ProducerIds:
         self._controller = controller
         self._broker_epoch = broker_epoch
         self._block: Iterator[int] = iter(())
-        self._one_asks = asyncio.Lock()
+        self._block_lock = asyncio.Lock()
 
     async def next(self) -> ProducerId:
         """Raises COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if the controller cannot
         allocate a block now.
         """
-        found = next(self._block, None)
-        while found is None:
-            async with self._one_asks:
-                found = next(self._block, None)
-                if found is None:
+        producer_id = next(self._block, None)
+        while producer_id is None:
+            async with self._block_lock:
+                producer_id = next(self._block, None)
+                if producer_id is None:
                     self._block = await self._new_block()
-                    found = next(self._block, None)
-        return ProducerId(found)
+                    producer_id = next(self._block, None)
+        return ProducerId(producer_id)
 
     async def _new_block(self) -> Iterator[int]:
         request = AllocateProducerIdsRequest(

@@ -33,7 +33,7 @@ CREATIONS_AT_ONCE_MAX = 10_000
 _LOGGED_MAX = 1_000
 _REASON_CHARS_MAX = 400
 _DEFAULT = -1
-_FINE = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
+_EXISTS = {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}
 
 Outcomes = dict[str, ErrorCode]
 
@@ -47,8 +47,8 @@ class TopicCreation:
         self._logged: dict[str, ErrorCode] = {}
 
     async def ensure(self, names: Iterable[str]) -> Outcomes:
-        """Returns when each topic exists here (NONE) or could not be created, which does not raise.
-        Names that are invalid for topics are not tried.
+        """Creates missing topics. Returns an error code for each name once the topic exists on this
+        broker (NONE) or its creation has failed. Invalid names are not requested.
         """
         distinct = list(dict.fromkeys(names))
         are_valid = await slices_of(is_valid_name, distinct)
@@ -75,7 +75,7 @@ class TopicCreation:
         await self._tasks.close()
 
     def _is_news(self, name: str, code: ErrorCode) -> bool:
-        """Clients retry again and again; one log line is enough."""
+        """Whether this error of the topic is not logged yet: clients retry again and again."""
         if len(self._logged) > _LOGGED_MAX:
             self._logged.clear()
         is_known = self._logged.get(name) is code
@@ -102,8 +102,8 @@ class TopicCreation:
         news: dict[tuple[ErrorCode, str | None], list[CreatableTopicResult]] = {}
         for topic in response.topics:
             code = ErrorCode(topic.error_code)
-            outcomes[topic.name] = ErrorCode.NONE if code in _FINE else code
-            if code not in _FINE and self._is_news(topic.name, code):
+            outcomes[topic.name] = ErrorCode.NONE if code in _EXISTS else code
+            if code not in _EXISTS and self._is_news(topic.name, code):
                 setting = _REPLICATION_FACTORS.get(topic.name)
                 news.setdefault((code, setting), []).append(topic)
         # One line for each error code and internal topic, however many topics failed.

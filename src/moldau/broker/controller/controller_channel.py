@@ -1,5 +1,5 @@
 """The channel to the active controller for a broker in the same process: same requests, same
-responses, not encoded. When the response arrives, the change is visible in the broker, too.
+responses, not encoded. When the response arrives, the broker sees the change as well.
 """
 
 import asyncio
@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from moldau.broker.controller.controller_node import ControllerNode, asked_timeout_ms, is_large
+from moldau.broker.controller.controller_node import ControllerNode, is_large, requested_timeout_ms
 from moldau.broker.server.context import ConfigHolder
 from moldau.broker.server.error_responses import error_response
 from moldau.net.clock import Clock
@@ -44,7 +44,7 @@ class LocalControllerChannel:
         timeout_ms = self._settings.current.request_timeout_ms
         try:
             async with self._clock.timeout(timeout_ms):
-                async with self._clock.timeout(max(asked_timeout_ms(request), 0)):
+                async with self._clock.timeout(max(requested_timeout_ms(request), 0)):
                     await self._controller.wait_active()
                 decided = await self._controller.handle(request, version)
         except TimeoutError:
@@ -59,11 +59,13 @@ class LocalControllerChannel:
                 raise
             return answer
         if request.API_KEY in _CHANGES_LOGS:
-            await self._wait_for_logs(min(asked_timeout_ms(request), timeout_ms))
+            await self._wait_for_logs(min(requested_timeout_ms(request), timeout_ms))
         return decided
 
     async def _wait_for_logs(self, timeout_ms: float) -> None:
-        """A courtesy to the caller: the change itself is done already."""
+        """Waits for the logs of new partitions, so that the caller can use them. The change itself
+        is committed already.
+        """
         with contextlib.suppress(TimeoutError):
             async with self._clock.timeout(timeout_ms):
                 await self._caught_up()

@@ -44,16 +44,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 # A broker is fenced at most an eighth of its session timeout after its session has expired.
-_LOOKS_PER_SESSION = 8
+_CHECKS_PER_SESSION = 8
 _RECORDS_IN_SPLIT_BATCH = 1024
 _LARGE_FROM = 50
 """Counted in elements of a request, or partitions that it creates."""
-_TRIES_IN_THREAD = 3
-_MAKES_PARTITIONS: dict[int, str] = {
+_THREAD_ATTEMPTS_MAX = 3
+_CREATES_PARTITIONS: dict[int, str] = {
     ApiKey.CREATE_TOPICS: "num_partitions",
     ApiKey.CREATE_PARTITIONS: "count",
 }
-_HURRIED = {
+_WITH_HONOURED_TIMEOUT = {
     ApiKey.CREATE_TOPICS,
     ApiKey.DELETE_TOPICS,
     ApiKey.CREATE_PARTITIONS,
@@ -62,9 +62,9 @@ _HURRIED = {
 }
 
 
-def asked_timeout_ms(request: Message) -> int:
-    """The request's own timeout. Kafka heeds it for these requests only."""
-    if request.API_KEY not in _HURRIED:
+def requested_timeout_ms(request: Message) -> int:
+    """The request's own timeout, which Kafka honours for these APIs only."""
+    if request.API_KEY not in _WITH_HONOURED_TIMEOUT:
         return INT32_MAX
     timeout_ms: int = getattr(request, "timeout_ms", INT32_MAX)
     return timeout_ms
@@ -75,7 +75,7 @@ def is_large(request: Message) -> bool:
     if request.API_KEY == ApiKey.BROKER_REGISTRATION:
         # The broker epoch is the offset of its record, which must not move while it is decided.
         return False
-    return _count(request, _MAKES_PARTITIONS.get(request.API_KEY)) > _LARGE_FROM
+    return _count(request, _CREATES_PARTITIONS.get(request.API_KEY)) > _LARGE_FROM
 
 
 def _count(struct: Struct, makes: str | None) -> int:
@@ -102,7 +102,9 @@ def _decide_and_replay(
 
 
 class ControllerNode(QuorumListener):
-    """Add it to the quorum's listeners after the feed, whose image it starts from."""
+    """The controller of this node. It listens to the quorum; register it after the metadata feed,
+    whose image it starts from.
+    """
 
     def __init__(
         self,
@@ -123,8 +125,8 @@ class ControllerNode(QuorumListener):
         self._last_appended = -1
         self._timers: dict[str, Timer] = {}
         session_ms = settings.current.broker_session_timeout_ms
-        self._look_interval_ms = max(session_ms / _LOOKS_PER_SESSION, 1)
-        self._looked_at_ms = 0.0
+        self._check_interval_ms = max(session_ms / _CHECKS_PER_SESSION, 1)
+        self._checked_at_ms = 0.0
 
     @property
     def is_active(self) -> bool:
@@ -150,7 +152,7 @@ class ControllerNode(QuorumListener):
             if not is_large(request):
                 return described_quorum(status, request, version)
             return await asyncio.to_thread(described_quorum, status, request, version)
-        timeout_ms = asked_timeout_ms(request)
+        timeout_ms = requested_timeout_ms(request)
         if timeout_ms <= 0:
             detail = "nothing was done: timeout_ms left no time for it"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail)
@@ -164,7 +166,7 @@ class ControllerNode(QuorumListener):
         self._controller.answered(request, self._clock.mono_ms())
         try:
             async with self._clock.timeout(timeout_ms):
-                # Even without records of its own: the decision may rest on records that are not
+                # Even without records of its own: the decision may depend on records that are not
                 # committed yet.
                 await self._quorum.wait_committed(self._last_appended)
         except TimeoutError:
@@ -200,7 +202,7 @@ class ControllerNode(QuorumListener):
 
     # Deciding
 
-    def _situation(self) -> DecisionContext:
+    def _decision_context(self) -> DecisionContext:
         return self._controller.context(
             self._settings.current,
             next_offset=self._quorum.last_offset + 1,
@@ -211,18 +213,18 @@ class ControllerNode(QuorumListener):
     async def _decide(
         self, request: Message, version: int
     ) -> tuple[Decision[Message, Any], MetadataDelta | None]:
-        """A large request is decided in a thread, so that the event loop stays free. What it was
-        decided on must still hold afterwards; if other decisions came in between, it is retried,
-        and finally decided in the event loop.
+        """A large request is decided in a thread, so that the event loop stays free. The decision
+        is only valid if no other one was made meanwhile; otherwise it is retried, and finally made
+        in the event loop.
         """
-        for _ in range(_TRIES_IN_THREAD if is_large(request) else 0):
-            context = self._situation()
+        for _ in range(_THREAD_ATTEMPTS_MAX if is_large(request) else 0):
+            context = self._decision_context()
             decided = await asyncio.to_thread(_decide_and_replay, context, request, version)
             if not self.is_active:
                 raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
             if self._controller.image is context.image:
                 return decided
-        return decide(self._situation(), request, version), None
+        return decide(self._decision_context(), request, version), None
 
     def _append(self, decision: Decision[Message, Any], delta: MetadataDelta | None = None) -> None:
         """Appends all records or none if the decision is atomic; otherwise as many as there is room
@@ -248,8 +250,8 @@ class ControllerNode(QuorumListener):
 
     def _schedule_tasks(self) -> None:
         config = self._settings.current
-        self._looked_at_ms = self._clock.mono_ms()
-        self._every(self._look_interval_ms, "fence stale brokers", self._fence_stale_brokers)
+        self._checked_at_ms = self._clock.mono_ms()
+        self._every(self._check_interval_ms, "fence stale brokers", self._fence_stale_brokers)
         if config.auto_leader_rebalance_enable:
             interval_ms = config.leader_imbalance_check_interval_seconds * SECOND_MS
             self._every(interval_ms, "balance leaders", self._balance_leaders)
@@ -271,13 +273,13 @@ class ControllerNode(QuorumListener):
     def _fence_stale_brokers(self) -> None:
         # Heartbeats wait in the same event loop: if this check is late, so are they.
         now_ms = self._clock.mono_ms()
-        late_ms = now_ms - self._looked_at_ms - self._look_interval_ms
-        self._looked_at_ms = now_ms
-        if late_ms > self._look_interval_ms:
+        late_ms = now_ms - self._checked_at_ms - self._check_interval_ms
+        self._checked_at_ms = now_ms
+        if late_ms > self._check_interval_ms:
             self._controller.sessions.excuse(late_ms)
         # One broker at a time: each decision assumes that the brokers before it are fenced.
         for _ in range(len(self.image.brokers) + 1):
-            decision = decide_fence_stale_broker(self._situation())
+            decision = decide_fence_stale_broker(self._decision_context())
             if decision.response is None:
                 return
             self._append(decision)
@@ -286,9 +288,9 @@ class ControllerNode(QuorumListener):
                 _log.warning("broker %s is fenced: its session has expired", decision.response[0])
 
     def _balance_leaders(self) -> None:
-        records = preferred_leader_records(self._situation())
+        records = preferred_leader_records(self._decision_context())
         self._append(Decision(None, records, is_atomic=False))
 
     def _elect_unclean_leaders(self) -> None:
-        records = unclean_leader_records(self._situation())
+        records = unclean_leader_records(self._decision_context())
         self._append(Decision(None, records, is_atomic=False))

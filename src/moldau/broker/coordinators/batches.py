@@ -18,7 +18,7 @@ class PackLimits(NamedTuple):
     compression: Compression
     now_ms: int
     writer: Writer | None = None
-    """The writer of all appends, which then wait for the end of its transaction."""
+    """The transactional producer of all appends; they are pending until its transaction ends."""
 
 
 class Piece(NamedTuple):

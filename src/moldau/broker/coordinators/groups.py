@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from moldau.broker.coordinators.member_memory import MemberMemory
-from moldau.broker.coordinators.runtime import ShardHosts, ShardKind
+from moldau.broker.coordinators.runtime import CoordinatorRuntime, ShardKind
 from moldau.broker.coordinators.shard_host import HostOptions, HostServices, ShardHost
 from moldau.config.values import MINUTE_MS
 from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
@@ -79,33 +79,33 @@ class GroupCoordinator:
             decode=decode_group_record,
         )
         services = HostServices(clock, replicas.deadlines, replicas.cold_reads, self._options)
-        self._hosts = ShardHosts(kind, replicas, feed, services)
+        self._runtime = CoordinatorRuntime(kind, replicas, feed, services)
         self._member_memory = MemberMemory(clock, self._member_bytes)
         self._config: BrokerConfig | None = None
         self._group_settings = GroupSettings()
 
     def start(self) -> None:
         """Loads the shards of partitions led now, in the background, and follows later changes."""
-        self._hosts.start()
+        self._runtime.start()
         self._feed.subscribe(self._metadata_changed)
 
     async def stop(self) -> None:
         """Called before the replicas stop: waiting clients receive an error and look for another
         coordinator.
         """
-        await self._hosts.stop()
+        await self._runtime.stop()
 
     async def wait_loaded(self) -> None:
         """Waits until every shard led now is loaded."""
-        await self._hosts.wait_loaded()
+        await self._runtime.wait_loaded()
 
     def partition_for(self, group_id: str) -> int:
-        return self._hosts.partition_for(group_id)
+        return self._runtime.partition_for(group_id)
 
     def _metadata_changed(self, delta: "MetadataDelta", _: "MetadataImage") -> None:
         deleted = list(delta.deleted_topics.items())
         if deleted:
-            for host in self._hosts:
+            for host in self._runtime:
                 host.when_loaded(functools.partial(_topics_deleted, host, deleted))
 
     # Settings
@@ -130,7 +130,7 @@ class GroupCoordinator:
     async def join(
         self, request: JoinGroupRequest, version: int, caller: Caller
     ) -> JoinGroupResponse:
-        host = self._hosts.of_key(request.group_id)
+        host = self._runtime.of_key(request.group_id)
         # A protocol that is named twice: the first one counts, as in Kafka.
         protocols = {p.name: p.metadata for p in reversed(request.protocols)}
         ordered = dict.fromkeys(p.name for p in request.protocols)
@@ -159,29 +159,29 @@ class GroupCoordinator:
             )
             host.shard.classic.join(join, turn)
 
-        return await host.ask(event, depends=False)
+        return await host.submit(event, depends=False)
 
     def _member_bytes(self) -> int:
         return sum(
-            group.weight for host in self._hosts for group in host.shard.registry.classic_groups()
+            group.weight for host in self._runtime for group in host.shard.registry.classic_groups()
         )
 
     async def sync(self, request: SyncGroupRequest, caller: Caller) -> SyncGroupResponse:
-        host = self._hosts.of_key(request.group_id)
-        return await host.ask(
+        host = self._runtime.of_key(request.group_id)
+        return await host.submit(
             lambda ticket, turn: host.shard.classic.sync(request, ticket, caller, turn),
             depends=False,
         )
 
     def heartbeat(self, request: HeartbeatRequest, caller: Caller) -> HeartbeatResponse:
-        host = self._hosts.of_key(request.group_id)
+        host = self._runtime.of_key(request.group_id)
         return host.run(
             lambda turn: host.shard.classic.heartbeat(request, caller, turn), depends=False
         )
 
     async def leave(self, group_id: str, members: list[MemberIdentity]) -> LeaveGroupResponse:
-        host = self._hosts.of_key(group_id)
-        return await host.ask(
+        host = self._runtime.of_key(group_id)
+        return await host.submit(
             lambda ticket, turn: host.shard.classic.leave(group_id, members, ticket, turn),
             depends=False,
         )
@@ -191,38 +191,38 @@ class GroupCoordinator:
     async def commit_offsets(
         self, request: OffsetCommitRequest, version: int, caller: Caller
     ) -> OffsetCommitResponse:
-        host = self._hosts.of_key(request.group_id)
+        host = self._runtime.of_key(request.group_id)
 
         def event(ticket: "Ticket[OffsetCommitResponse]", turn: GroupTurn) -> None:
             decision = host.shard.offsets.decide_commit(request, version, caller, turn)
             # Whether a commit is valid does not depend on other commits.
             _write(decision, ticket, turn, may_gather=True)
 
-        return await host.ask(event, depends=False)
+        return await host.submit(event, depends=False)
 
     async def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest, writer: Writer
     ) -> TxnOffsetCommitResponse:
         """The offsets stay pending until `end_transaction`."""
-        host = self._hosts.of_key(request.group_id)
+        host = self._runtime.of_key(request.group_id)
 
         def event(ticket: "Ticket[TxnOffsetCommitResponse]", turn: GroupTurn) -> None:
             decision = host.shard.offsets.decide_transactional_commit(request, turn.now_ms)
             _write(decision, ticket, turn, writer=writer)
 
-        return await host.ask(event, depends=False)
+        return await host.submit(event, depends=False)
 
     def end_transaction(self, index: int, marker: Marker) -> asyncio.Future[None]:
         """Writes the marker into a partition of __consumer_offsets: the offsets that the producer
         has committed there in its transaction become valid or are dropped. Done when the marker
         is committed.
         """
-        host = self._hosts.of_partition(index)
+        host = self._runtime.of_partition(index)
 
         def event(ticket: "Ticket[None]", turn: GroupTurn) -> None:
             turn.append(Append(records=(), marker=marker, replies=[Reply(ticket, None)]))
 
-        return host.ask(event)
+        return host.submit(event)
 
     async def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, requires_stable: bool
@@ -230,35 +230,35 @@ class GroupCoordinator:
         """Returns committed offsets: never older ones than were acknowledged, nor any that are not
         committed.
         """
-        host = self._hosts.of_key(request.group_id)
+        host = self._runtime.of_key(request.group_id)
 
         def event(ticket: "Ticket[OffsetReading]", turn: GroupTurn) -> None:
             answer = host.shard.offsets.fetch(request, requires_stable=requires_stable)
             turn.append(Append(records=(), replies=[Reply(ticket, answer)]))
 
-        reading = await host.ask(event)
+        reading = await host.submit(event)
         if not reading.is_complete:
             # The state as of this turn, however long encoding it takes.
             await slices_of(reading.add, reading.parts())
         return reading.response
 
     async def delete_offsets(self, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-        host = self._hosts.of_key(request.group_id)
+        host = self._runtime.of_key(request.group_id)
 
         def event(ticket: "Ticket[OffsetDeleteResponse]", turn: GroupTurn) -> None:
             _write(host.shard.offsets.decide_delete(request), ticket, turn)
 
-        return await host.ask(event)
+        return await host.submit(event)
 
     # Administration
 
     def all_groups(self) -> "list[AnyGroup]":
-        if self._hosts.is_loading:
+        if self._runtime.is_loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return [group for host in self._hosts.active() for group in host.shard.registry]
+        return [group for host in self._runtime.active() for group in host.shard.registry]
 
     def describe_group(self, group_id: str, version: int) -> DescribedGroup:
-        return describe_group(self._hosts.of_key(group_id).shard.registry, group_id, version)
+        return describe_group(self._runtime.of_key(group_id).shard.registry, group_id, version)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> list[DeletableGroupResult]:
         results: list[DeletableGroupResult] = []
@@ -266,7 +266,7 @@ class GroupCoordinator:
 
         def find_host(group_id: str) -> None:
             try:
-                by_host.setdefault(self._hosts.of_key(group_id), []).append(group_id)
+                by_host.setdefault(self._runtime.of_key(group_id), []).append(group_id)
             except KafkaError as error:
                 results.append(DeletableGroupResult(group_id=group_id, error_code=error.code))
 
@@ -276,7 +276,7 @@ class GroupCoordinator:
         for host, all_ids in by_host.items():
             for start in range(0, len(all_ids), _DELETED_IN_TURN):
                 ids = all_ids[start : start + _DELETED_IN_TURN]
-                waiting.append((ids, host.ask(functools.partial(_delete_groups, host, ids))))
+                waiting.append((ids, host.submit(functools.partial(_delete_groups, host, ids))))
                 if slices.is_over:
                     await slices.next()
         for ids, answer in waiting:
@@ -289,16 +289,18 @@ class GroupCoordinator:
     # Metrics
 
     def count_by_state(self) -> Counter[str]:
-        return sum((count_groups(host.shard.registry) for host in self._hosts.active()), Counter())
+        return sum(
+            (count_groups(host.shard.registry) for host in self._runtime.active()), Counter()
+        )
 
     def member_count(self) -> int:
-        return sum(count_members(host.shard.registry) for host in self._hosts.active())
+        return sum(count_members(host.shard.registry) for host in self._runtime.active())
 
     def committed_offsets(self, count_max: int) -> Iterator[tuple[str, str, int, int]]:
         """Group, topic, partition and offset, at most `count_max` of them. They may change
         meanwhile.
         """
-        for host in list(self._hosts.active()):
+        for host in list(self._runtime.active()):
             entries = list(islice(host.shard.store, count_max))
             count_max -= len(entries)
             for group_id, (topic, partition), committed in entries:

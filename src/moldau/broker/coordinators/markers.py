@@ -223,7 +223,7 @@ class TransactionMarkers:
         return parts
 
     async def _request(self, broker_id: BrokerId, parts: list[_Part]) -> None:
-        request = WriteTxnMarkersRequest(markers=[_written(part) for part in parts])
+        request = WriteTxnMarkersRequest(markers=[_writable_marker(part) for part in parts])
         refusal = ErrorCode.BROKER_NOT_AVAILABLE
         try:
             answer = await self._peers.send(broker_id, request)
@@ -239,7 +239,7 @@ class TransactionMarkers:
     def _answered(self, part: _Part, codes: dict[TopicPartition, ErrorCode]) -> None:
         ending = part.ending
         name = ending.marker.transactional_id
-        again: list[TopicPartition] = []
+        to_retry: list[TopicPartition] = []
         for topic_partition, code in codes.items():
             if code in _WRITTEN:
                 ending.missing.discard(topic_partition)
@@ -255,13 +255,13 @@ class TransactionMarkers:
             else:
                 level = logging.DEBUG if code in _RETRIED_QUIETLY else logging.WARNING
                 _log.log(level, "%s has no marker for %r yet: %s", topic_partition, name, code.name)
-                again.append(topic_partition)
-        if again:
-            self._retry(ending, again)
+                to_retry.append(topic_partition)
+        if to_retry:
+            self._retry(ending, to_retry)
         self._finish_if_complete(ending)
 
 
-def _written(part: _Part) -> WritableTxnMarker:
+def _writable_marker(part: _Part) -> WritableTxnMarker:
     marker = part.ending.marker
     by_topic: dict[str, list[int]] = {}
     for topic, partition in part.partitions:

@@ -38,7 +38,9 @@ class ShardKind(Generic[ShardT]):
     """Called when a partition's shard is gone, or is about to be loaded again."""
 
 
-class ShardHosts(Generic[ShardT]):
+class CoordinatorRuntime(Generic[ShardT]):
+    """Finds the shard of a key or partition, and follows the leadership of the partitions."""
+
     def __init__(
         self,
         kind: ShardKind[ShardT],
@@ -104,8 +106,8 @@ class ShardHosts(Generic[ShardT]):
             return
         host = self._hosts.get(index)
         if host is not None:
-            goes_on = leads and host.continues_leadership(partition)
-            if goes_on and self._kind.survives_epochs:
+            continues = leads and host.continues_leadership(partition)
+            if continues and self._kind.survives_epochs:
                 return
             self._unload(index)
         if leads:

@@ -128,7 +128,7 @@ class ShardHost(Generic[ShardT]):
         self._services = services
         self._timers = KeyedTimers(services.clock, self._timer_fired)
         self._tickets = 0
-        self._asked: dict[AnyTicket, asyncio.Future[Any]] = {}
+        self._requests: dict[AnyTicket, asyncio.Future[Any]] = {}
         self._gathered: list[EncodedAppend] = []
         self._written: set[_Written] = set()
         self._decided: deque[tuple[_Written, ErrorCode | None]] = deque()
@@ -143,13 +143,13 @@ class ShardHost(Generic[ShardT]):
 
     @property
     def is_empty(self) -> bool:
-        """Nothing to load: no need to wait for it."""
+        """Whether the log is empty, so that loading it takes no time."""
         log = self.partition.log
         return log.log_start_offset == log.log_end_offset
 
     def continues_leadership(self, partition: "Partition") -> bool:
-        """A new leader epoch begins. True if it follows this broker's own epoch, so that no other
-        broker has written.
+        """Takes the new leader epoch of the partition. Returns whether it directly follows this
+        broker's own epoch, so that no other broker has written in between.
         """
         before, self._leader_epoch = self._leader_epoch, partition.leader_epoch
         return (
@@ -212,7 +212,9 @@ class ShardHost(Generic[ShardT]):
             self._on_loaded.append(callback)
 
     def unload(self) -> None:
-        """Another node coordinates this partition, or none. Waiting requests receive an error."""
+        """Leadership has ended: another node coordinates this partition, or none. Waiting requests
+        receive an error.
+        """
         was_active = self.state is HostState.ACTIVE
         self.state = HostState.CLOSED
         self._load_ended.set()
@@ -224,7 +226,7 @@ class ShardHost(Generic[ShardT]):
             self._complete(written, ErrorCode.NOT_COORDINATOR)
         if was_active:
             self.run(self.shard.unloaded)
-        for ticket in list(self._asked):
+        for ticket in list(self._requests):
             self._answer(Reply(ticket, ErrorCode.NOT_COORDINATOR))
         self._timers.stop_all()
 
@@ -250,9 +252,9 @@ class ShardHost(Generic[ShardT]):
             yield
         finally:
             self._depth -= 1
-            self._settle_decided()
+            self._complete_decided()
 
-    def _settle_decided(self) -> None:
+    def _complete_decided(self) -> None:
         if self._depth == 0:
             self._depth = 1
             try:
@@ -261,17 +263,17 @@ class ShardHost(Generic[ShardT]):
             finally:
                 self._depth = 0
 
-    def ask(
+    def submit(
         self, event: Callable[[Ticket[AnswerT], AnyTurn], None], *, depends: bool = True
     ) -> asyncio.Future[AnswerT]:
-        """The turn runs at once; the future completes when the shard answers, or fails with
-        KafkaError if it refuses.
+        """Runs a turn at once. The future completes when the shard replies to the ticket, or fails
+        with KafkaError if it refuses.
         """
         self._tickets += 1
         ticket: Ticket[AnswerT] = Ticket(self._tickets)
         answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
-        self._asked[ticket] = answer
-        answer.add_done_callback(lambda _: self._asked.pop(ticket, None))
+        self._requests[ticket] = answer
+        answer.add_done_callback(lambda _: self._requests.pop(ticket, None))
         try:
             self.run(lambda turn: event(ticket, turn), depends=depends)
         except Exception as error:  # noqa: BLE001 - only the caller gets the error
@@ -310,7 +312,7 @@ class ShardHost(Generic[ShardT]):
                 assert_never(effect)
 
     def _answer(self, reply: AnyReply) -> None:
-        waiting = self._asked.pop(reply.ticket, None)
+        waiting = self._requests.pop(reply.ticket, None)
         if waiting is None or waiting.done():
             return
         if isinstance(reply.answer, ErrorCode):
@@ -372,7 +374,7 @@ class ShardHost(Generic[ShardT]):
 
     def _write_batch(self, batch: PackedBatch, writer: Writer | None) -> None:
         try:
-            result = self._into_log(_verified(batch.build(), writer), batch.pieces)
+            result = self._append_to_log(_verified(batch.build(), writer), batch.pieces)
         except Exception as error:  # noqa: BLE001 - the other batches are written all the same
             self._fail([piece.append for piece in batch.pieces], error)
             return
@@ -404,12 +406,12 @@ class ShardHost(Generic[ShardT]):
             self._services.clock.wall_ms(),
         )
         pieces = [Piece(append, (), True)]
-        result = self._into_log(data, pieces, marker.transaction_version)
+        result = self._append_to_log(data, pieces, marker.transaction_version)
         if result is not None:
             self.shard.end_transaction(marker.producer_id, commits=marker.commits)
             self._await_commit(_Written(pieces, result.last_offset))
 
-    def _into_log(
+    def _append_to_log(
         self,
         data: bytes | VerifiedBatch,
         pieces: list[Piece],
@@ -436,17 +438,17 @@ class ShardHost(Generic[ShardT]):
         services = self._services
         timeout_ms = services.options().commit_timeout_ms
 
-        def time_is_up() -> None:
+        def timed_out() -> None:
             self._complete(written, ErrorCode.REQUEST_TIMED_OUT)
 
         def decided(error: KafkaError | None) -> None:
             self._decided.append((written, None if error is None else error.code))
-            self._settle_decided()
+            self._complete_decided()
 
         if written.last_offset < 0:
             decided(None)
             return
-        written.deadline = (services.deadlines.add(timeout_ms, time_is_up), time_is_up)
+        written.deadline = (services.deadlines.add(timeout_ms, timed_out), timed_out)
         self.partition.on_committed(Offset(written.last_offset), decided)
 
     def _complete(self, written: _Written, refusal: ErrorCode | None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.coordinators.markers import MarkersToSend
-from moldau.broker.coordinators.runtime import ShardHosts, ShardKind
+from moldau.broker.coordinators.runtime import CoordinatorRuntime, ShardKind
 from moldau.broker.coordinators.shard_host import HostOptions, HostServices, HostState, ShardHost
 from moldau.broker.server.log_texts import few_of, short
 from moldau.core.controller.topics.topic_names import TRANSACTION_STATE
@@ -71,7 +71,7 @@ class TransactionCoordinator:
         services = HostServices(
             clock, replicas.deadlines, replicas.cold_reads, self._options, self._requested
         )
-        self._hosts = ShardHosts(kind, replicas, feed, services)
+        self._runtime = CoordinatorRuntime(kind, replicas, feed, services)
         self._tasks = Tasks()
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         """Requests that would begin the next transaction of an id while its last one is being
@@ -83,7 +83,7 @@ class TransactionCoordinator:
 
     def start(self) -> None:
         """Loads the shards of partitions led now, in the background, and follows later changes."""
-        self._hosts.start()
+        self._runtime.start()
         self._schedule_overdue_check()
 
     async def stop(self) -> None:
@@ -93,11 +93,11 @@ class TransactionCoordinator:
         await self._tasks.close()
         if self._timer is not None:
             self._timer.cancel()
-        await self._hosts.stop()
+        await self._runtime.stop()
 
     async def wait_loaded(self) -> None:
         """Waits until every shard led now is loaded."""
-        await self._hosts.wait_loaded()
+        await self._runtime.wait_loaded()
 
     # Settings
 
@@ -120,18 +120,18 @@ class TransactionCoordinator:
 
     @property
     def is_loading(self) -> bool:
-        return self._hosts.is_loading
+        return self._runtime.is_loading
 
     def shards(self) -> Iterator[TransactionShard]:
         """The shards that are loaded."""
-        return (host.shard for host in self._hosts.active())
+        return (host.shard for host in self._runtime.active())
 
     def shard_of(self, transactional_id: str) -> TransactionShard:
         """Raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
-        return self._hosts.of_key(transactional_id).shard
+        return self._runtime.of_key(transactional_id).shard
 
     def partition_for(self, transactional_id: str) -> int:
-        return self._hosts.partition_for(transactional_id)
+        return self._runtime.partition_for(transactional_id)
 
     # Requests of producers
 
@@ -160,7 +160,7 @@ class TransactionCoordinator:
         )
         await self._wait_completed(transactional_id)
         host, fresh_id = await self._host_and_id(transactional_id)
-        producer: ProducerIdAndEpoch = await host.ask(
+        producer: ProducerIdAndEpoch = await host.submit(
             lambda ticket, turn: host.shard.init(init, fresh_id, ticket, turn), depends=False
         )
         return producer
@@ -183,8 +183,8 @@ class TransactionCoordinator:
         try:
             _check_id(transactional_id)
             await self._wait_completed(transactional_id)
-            host = self._hosts.of_key(transactional_id)
-            await host.ask(
+            host = self._runtime.of_key(transactional_id)
+            await host.submit(
                 lambda ticket, turn: host.shard.add_partitions(add, ticket, turn), depends=False
             )
         except KafkaError as error:
@@ -201,7 +201,7 @@ class TransactionCoordinator:
         producer = ProducerIdAndEpoch(producer_id, epoch)
         try:
             _check_id(transactional_id)
-            shard = self._hosts.of_key(transactional_id).shard
+            shard = self._runtime.of_key(transactional_id).shard
             return shard.verify_partitions(transactional_id, producer, partitions)
         except KafkaError as error:
             return dict.fromkeys(partitions, error.code)
@@ -217,7 +217,7 @@ class TransactionCoordinator:
         try:
             _check_id(request.transactional_id)
             host, fresh_id = await self._host_and_id(request.transactional_id)
-            producer: ProducerIdAndEpoch = await host.ask(
+            producer: ProducerIdAndEpoch = await host.submit(
                 lambda ticket, turn: host.shard.end(end, fresh_id, ticket, turn), depends=False
             )
         except KafkaError as error:
@@ -253,12 +253,14 @@ class TransactionCoordinator:
                 del self._waiting[transactional_id]
 
     async def _host_and_id(self, transactional_id: str) -> tuple[TransactionHost, int | None]:
-        """With a new producer id if one may be needed: waiting for it comes before deciding."""
-        host = self._hosts.of_key(transactional_id)
+        """The shard's host, with a new producer id if one may be needed: it must be there before
+        deciding.
+        """
+        host = self._runtime.of_key(transactional_id)
         if not host.shard.needs_producer_id(transactional_id):
             return host, None
         fresh_id = await self._producer_ids.next()
-        return self._hosts.of_key(transactional_id), fresh_id
+        return self._runtime.of_key(transactional_id), fresh_id
 
     # Requests of shards
 
@@ -306,7 +308,7 @@ class TransactionCoordinator:
         aborted: list[str] = []
         refused: dict[str, KafkaError] = {}
         try:
-            for host in list(self._hosts.active()):
+            for host in list(self._runtime.active()):
                 for transactional_id in host.shard.overdue(self._clock.wall_ms()):
                     try:
                         await self._abort_one(host, transactional_id)

@@ -1,6 +1,6 @@
-"""Verifies with a transaction's coordinator that partitions belong to it, before anything is
-written to them that no coordinator might ever end (KIP-890). Each broker gets one request at a
-time, which carries every question that gathered during the one before.
+"""Verifies with a transaction's coordinator that partitions belong to the transaction, before
+records are written to them that no coordinator would ever end (KIP-890). Each broker gets one
+request at a time, with all queries that have gathered since the previous one.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ _FOR_WRITERS = {ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH}
 @frozen
 class VerifiedWriter(Writer):
     verification: Verification | None
-    """What lets the first of its records into the log; None if its transaction is open there."""
+    """The token that lets its first records into the log; None if its transaction is open there."""
 
 
 @dataclass(slots=True, eq=False)
-class _Question:
+class _Query:
     transactional_id: str
     producer_id: int
     epoch: int
@@ -52,10 +52,10 @@ class _Question:
     adds: bool
     answer: "asyncio.Future[Codes]"
 
-    def answer_all(self, code: ErrorCode) -> None:
-        self.answer_with(dict.fromkeys(self.partitions, code))
+    def complete_all(self, code: ErrorCode) -> None:
+        self.complete(dict.fromkeys(self.partitions, code))
 
-    def answer_with(self, codes: Codes) -> None:
+    def complete(self, codes: Codes) -> None:
         # Cancelled if the client is gone.
         if not self.answer.done():
             self.answer.set_result(codes)
@@ -75,8 +75,10 @@ class TransactionVerification:
         self._settings = settings
         self._clock = clock
         self._tasks = tasks
-        self._waiting: dict[BrokerId, list[_Question]] = {}
-        """Questions that wait, by the broker that is busy with a request."""
+        self._waiting: dict[BrokerId, list[_Query]] = {}
+        """Queries for the next request, by broker. A broker is in it while a request to it is
+        running.
+        """
 
     async def begin(
         self,
@@ -132,13 +134,13 @@ class TransactionVerification:
         if broker_id is None:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         answer: asyncio.Future[Codes] = asyncio.get_running_loop().create_future()
-        question = _Question(transactional_id, producer_id, epoch, partitions, adds, answer)
+        query = _Query(transactional_id, producer_id, epoch, partitions, adds, answer)
         if broker_id in self._waiting:
-            self._waiting[broker_id].append(question)
+            self._waiting[broker_id].append(query)
         else:
-            self._waiting[broker_id] = [question]
+            self._waiting[broker_id] = [query]
             _ = self._tasks.start(
-                self._send_questions(broker_id), f"verify transactions with {broker_id}"
+                self._send_queries(broker_id), f"verify transactions with {broker_id}"
             )
         return await answer
 
@@ -154,19 +156,19 @@ class TransactionVerification:
         broker = image.brokers.get(partition.leader)
         return None if broker is None or broker.is_fenced else partition.leader
 
-    async def _send_questions(self, broker_id: BrokerId) -> None:
-        sent: list[_Question] = []
+    async def _send_queries(self, broker_id: BrokerId) -> None:
+        sent: list[_Query] = []
         try:
             while self._waiting[broker_id]:
                 sent, self._waiting[broker_id] = _split_by_id(self._waiting[broker_id])
                 await self._send_request(broker_id, sent)
         finally:
-            for question in sent + self._waiting.pop(broker_id):
-                question.answer_all(ErrorCode.NETWORK_EXCEPTION)
+            for query in sent + self._waiting.pop(broker_id):
+                query.complete_all(ErrorCode.NETWORK_EXCEPTION)
 
-    async def _send_request(self, broker_id: BrokerId, questions: list[_Question]) -> None:
+    async def _send_request(self, broker_id: BrokerId, queries: list[_Query]) -> None:
         try:
-            response = await self._peers.send(broker_id, _request(questions))
+            response = await self._peers.send(broker_id, _request(queries))
         except KafkaError:
             # There was no response; error codes of other kinds are for the coordinator's own
             # clients.
@@ -175,13 +177,13 @@ class TransactionVerification:
             assert isinstance(response, AddPartitionsToTxnResponse)
             code = ErrorCode(response.error_code)
             if code is ErrorCode.NONE:
-                _answer_each(questions, response)
+                _complete_each(queries, response)
                 return
             if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
                 # The coordinator refused this broker, not its client.
                 code = ErrorCode.INVALID_TXN_STATE
-        for question in questions:
-            question.answer_all(code)
+        for query in queries:
+            query.complete_all(code)
 
 
 def _begin(
@@ -197,24 +199,24 @@ def _begin(
     return verifications
 
 
-def _split_by_id(questions: list[_Question]) -> tuple[list[_Question], list[_Question]]:
-    """A request names a transactional id once: further questions about it wait for the next."""
-    first: dict[str, _Question] = {}
-    later = [q for q in questions if first.setdefault(q.transactional_id, q) is not q]
+def _split_by_id(queries: list[_Query]) -> tuple[list[_Query], list[_Query]]:
+    """A request names a transactional id once: further queries about it wait for the next."""
+    first: dict[str, _Query] = {}
+    later = [q for q in queries if first.setdefault(q.transactional_id, q) is not q]
     return list(first.values()), later
 
 
-def _request(questions: list[_Question]) -> AddPartitionsToTxnRequest:
+def _request(queries: list[_Query]) -> AddPartitionsToTxnRequest:
     return AddPartitionsToTxnRequest(
         transactions=[
             AddPartitionsToTxnTransaction(
-                transactional_id=question.transactional_id,
-                producer_id=question.producer_id,
-                producer_epoch=question.epoch,
-                verify_only=not question.adds,
-                topics=_topics(question.partitions),
+                transactional_id=query.transactional_id,
+                producer_id=query.producer_id,
+                producer_epoch=query.epoch,
+                verify_only=not query.adds,
+                topics=_topics(query.partitions),
             )
-            for question in questions
+            for query in queries
         ]
     )
 
@@ -228,7 +230,7 @@ def _topics(partitions: Collection[TopicPartition]) -> list[AddPartitionsToTxnTo
     ]
 
 
-def _answer_each(questions: list[_Question], response: AddPartitionsToTxnResponse) -> None:
+def _complete_each(queries: list[_Query], response: AddPartitionsToTxnResponse) -> None:
     codes_by_id: dict[str, Codes] = {}
     for result in response.results_by_transaction:
         codes = codes_by_id.setdefault(result.transactional_id, {})
@@ -237,8 +239,8 @@ def _answer_each(questions: list[_Question], response: AddPartitionsToTxnRespons
                 code = ErrorCode(each.partition_error_code)
                 name = TopicPartition(topic.name, each.partition_index)
                 codes[name] = _FOR_WRITERS.get(code, code)
-    for question in questions:
-        codes = codes_by_id.get(question.transactional_id, {})
-        question.answer_with(
-            {name: codes.get(name, ErrorCode.NETWORK_EXCEPTION) for name in question.partitions}
+    for query in queries:
+        codes = codes_by_id.get(query.transactional_id, {})
+        query.complete(
+            {name: codes.get(name, ErrorCode.NETWORK_EXCEPTION) for name in query.partitions}
         )

@@ -31,9 +31,7 @@ _NO_AUTHORIZER_DESCRIBED = "No Authorizer is configured on the broker"
 
 
 def handle_acls(_ctx: RequestContext, request: AclsRequest) -> AclsResponse:
-    """Raises MalformedRequestError for UNKNOWN elements, where Kafka, too, closes the
-    connection.
-    """
+    """Raises MalformedRequestError for UNKNOWN elements: Kafka closes the connection, too."""
     match request:
         case DescribeAclsRequest():
             _check_known([request])

@@ -1,5 +1,5 @@
-"""AddOffsetsToTxn: the offsets that a group is about to commit become part of a transaction, that
-is, its partition of __consumer_offsets does. Clients of transaction version 2 do not send it.
+"""AddOffsetsToTxn: adds the offsets that a group is about to commit to a transaction, which means
+its partition of __consumer_offsets. Clients of transaction version 2 do not send it.
 """
 
 from moldau.broker.server.context import RequestContext

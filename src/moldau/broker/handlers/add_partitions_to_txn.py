@@ -1,5 +1,5 @@
 """AddPartitionsToTxn: partitions become part of a producer's transaction. Versions 0 to 3 come from
-clients, for one transaction; 4 and 5 from brokers, for many, and may only verify that they are.
+clients, for one transaction; 4 and 5 from brokers, for many, and may only verify membership.
 
 If one partition cannot be added, none of its transaction's partitions are.
 """
@@ -45,9 +45,9 @@ async def handle_add_partitions_to_txn(
 
 
 async def _codes(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction) -> Codes:
-    named = await ctx.work(_named, transaction)
+    named = await ctx.work(_named_partitions, transaction)
     codes = await slices_of(lambda each: _refusal(ctx, *each), named)
-    refused, is_refused = await ctx.work(_all_or_none, named, codes)
+    refused, is_refused = await ctx.work(_refused_together, named, codes)
     if is_refused:
         return refused
     transactions = ctx.broker.transactions
@@ -68,7 +68,7 @@ async def _codes(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction
     return dict.fromkeys(refused, code_for_version(code, ApiKey.ADD_PARTITIONS_TO_TXN, ctx.version))
 
 
-def _named(transaction: AddPartitionsToTxnTransaction) -> list[TopicPartition]:
+def _named_partitions(transaction: AddPartitionsToTxnTransaction) -> list[TopicPartition]:
     return list(
         dict.fromkeys(
             TopicPartition(topic.name, index)
@@ -78,8 +78,8 @@ def _named(transaction: AddPartitionsToTxnTransaction) -> list[TopicPartition]:
     )
 
 
-def _all_or_none(named: list[TopicPartition], codes: list[ErrorCode]) -> tuple[Codes, bool]:
-    """Returns the codes and True if no partition is added."""
+def _refused_together(named: list[TopicPartition], codes: list[ErrorCode]) -> tuple[Codes, bool]:
+    """The codes to report, and whether a refused partition refuses all of them."""
     if not any(codes):
         return dict(zip(named, codes, strict=True)), False
     reported = (code or ErrorCode.OPERATION_NOT_ATTEMPTED for code in codes)

@@ -37,7 +37,7 @@ def handle_api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> Api
     broker, version, served = ctx.broker, ctx.version, ctx.served_versions
     kraft_version = None if broker.quorum is None else broker.quorum.kraft_version
     key = (ApiVersionsResponse, ctx.peer.listener_name, version, kraft_version)
-    return broker.worked_out.of(
+    return broker.image_cache.of(
         broker.image, key, lambda image: _answer(broker, image, version, served)
     )
 

@@ -39,13 +39,13 @@ async def handle_delete_records(
             # Without its traceback, which refers back to this dictionary.
             refused[TopicPartition(topic, requested.partition_index)] = error.with_traceback(None)
 
-    looked = in_slices(
+    checking = in_slices(
         check,
         ((topic.name, requested) for topic in request.topics for requested in topic.partitions),
         lambda _: None,
     )
-    if looked is not None:
-        await looked
+    if checking is not None:
+        await checking
     return await _delete(ctx, request, targets, refused)
 
 

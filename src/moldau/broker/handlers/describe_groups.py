@@ -1,6 +1,6 @@
-"""DescribeGroups: classic groups with their members. As in Kafka a group is answered as often as it
-is named; it is described once, and a response that would be too large is refused before it is
-encoded.
+"""DescribeGroups: classic groups with their members. As in Kafka a group is in the response as
+often as it is in the request; it is described once, and a response that would be too large is
+refused before it is encoded.
 """
 
 from collections import Counter

@@ -176,7 +176,7 @@ class Fetch:
             self._reads.forget()
             return None
         for index in list(self._found):
-            cold = None if self._is_stale else self._take(index)
+            cold = None if self._is_stale else self._read_now(index)
             if self._is_stale:
                 yield from self._read_found(index, cold)
                 break
@@ -208,28 +208,28 @@ class Fetch:
                     # Otherwise every read would search the reads before it.
                     self._reads.forget()
                 if slices.is_over:
-                    yield from self._others_first(slices)
+                    yield from self._let_others_run(slices)
             if not is_last and self.missing_bytes:
                 return None
             for index in list(self._found):
                 yield from self._read(index)
                 if slices.is_over:
-                    yield from self._others_first(slices)
+                    yield from self._let_others_run(slices)
             for index in range(len(self._requested)):
                 self._add_results(
                     self._requested[index : index + 1], self._results[index : index + 1]
                 )
                 if slices.is_over:
-                    yield from self._others_first(slices)
+                    yield from self._let_others_run(slices)
             self._hold_until_sent()
             return self._response()
         finally:
             self._reads.forget()
             self._hold(0)
 
-    def _others_first(self, slices: Slices) -> Generator[Cold, None, None]:
-        """What was found may change meanwhile; what was read is a response that no client has
-        received.
+    def _let_others_run(self, slices: Slices) -> Generator[Cold, None, None]:
+        """Lets other tasks run. Found batches may change meanwhile; those that were read count as
+        an unsent response.
         """
         self._is_stale = True
         self._hold(self._bytes_read)
@@ -283,12 +283,12 @@ class Fetch:
         return None
 
     def _find_in(self, partition: Partition, index: int) -> PartitionData | None:
-        """Returns None if there is nothing that the client does not know."""
+        """Returns None if nothing has changed since the last response."""
         requested, log = self._requested[index], partition.log
         request = requested.request
         high_watermark, offset = log.high_watermark, request.fetch_offset
         if (
-            self._named.leaves_out_quiet_ones
+            self._named.omits_unchanged
             and offset == high_watermark == requested.high_watermark
             and log.log_start_offset == requested.log_start_offset <= offset
             and request.last_fetched_epoch < 0
@@ -358,7 +358,7 @@ class Fetch:
                 self._bytes_found -= before.size_bytes if before is not None else 0
                 yield from self._find_loaded(index)
             is_fresh = False
-            cold = self._take(index)
+            cold = self._read_now(index)
             if cold is None:
                 return
         self._refuse_found(index, changes_too_fast(self._requested[index].topic))
@@ -377,7 +377,7 @@ class Fetch:
         for each in list(self._found):
             yield from self._read(each)
 
-    def _take(self, index: int) -> Cold:
+    def _read_now(self, index: int) -> Cold:
         """Reads what was found in one partition, if anything was."""
         answer, found = self._results[index], self._found.get(index)
         if answer is None or found is None:
@@ -433,10 +433,12 @@ class Fetch:
         if not self._is_stale:
             return []
         return [
-            partition for partition, index in self.indexes.items() if self._moved(partition, index)
+            partition
+            for partition, index in self.indexes.items()
+            if self._has_more(partition, index)
         ]
 
-    def _moved(self, partition: Partition, index: int) -> bool:
+    def _has_more(self, partition: Partition, index: int) -> bool:
         if self._isolation is Isolation.LOG_END or not partition.has_log or not partition.leader:
             return True
         log, result = partition.log, self._results[index]
@@ -449,7 +451,7 @@ class Fetch:
     def _add_results(
         self, partitions: list[RequestedPartition], results: list[PartitionData | None]
     ) -> None:
-        """Adds what the client does not know to the response."""
+        """Adds the results that contain news to the response."""
         topics, is_news = self._topics, self._named.is_news
         last = topics[-1] if topics else None
         for requested, result in zip(partitions, results, strict=True):

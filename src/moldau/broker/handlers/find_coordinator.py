@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from moldau.broker.server.context import RequestContext
-from moldau.broker.server.error_responses import INVALID_REQUEST_WORDS
+from moldau.broker.server.error_responses import INVALID_REQUEST_MESSAGE
 from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from moldau.net.slices import in_slices
 from moldau.protocol.error_codes import ErrorCode
@@ -99,7 +99,7 @@ def _refuse_type(ctx: RequestContext, key_type: int) -> _Coordinator | None:
         # An error that clients do not retry: waiting would not help.
         text = "Share groups are not supported by this node yet."
         return _Coordinator(ErrorCode.UNSUPPORTED_VERSION, text)
-    return _Coordinator(ErrorCode.INVALID_REQUEST, INVALID_REQUEST_WORDS)
+    return _Coordinator(ErrorCode.INVALID_REQUEST, INVALID_REQUEST_MESSAGE)
 
 
 def _find(ctx: RequestContext, key_type: int, key: str) -> _Coordinator:

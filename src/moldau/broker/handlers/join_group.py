@@ -1,4 +1,4 @@
-"""JoinGroup: waits until the group has a new generation, or is refused."""
+"""JoinGroup: a member joins, and waits for the group's new generation unless it is refused."""
 
 from moldau.broker.coordinators.group_requests import caller_of
 from moldau.broker.server.context import RequestContext

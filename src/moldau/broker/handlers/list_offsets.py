@@ -74,7 +74,7 @@ class _Answering:
     def __init__(self, ctx: RequestContext, request: ListOffsetsRequest) -> None:
         self._ctx = ctx
         self._request = request
-        self._doubled = _doubled(request)
+        self._duplicates = _duplicates(request)
         self._by_time: list[_Search] = []
         self.response = ListOffsetsResponse(
             topics=[ListOffsetsTopicResponse(name=t.name, partitions=[]) for t in request.topics]
@@ -90,8 +90,8 @@ class _Answering:
         answer = ListOffsetsPartitionResponse(partition_index=requested.partition_index)
         topic.partitions.append(answer)
         version = self._ctx.version
-        is_doubled = (topic.name, requested.partition_index) in self._doubled
-        if is_doubled or self._request.isolation_level not in _ISOLATION_LEVELS:
+        is_duplicate = (topic.name, requested.partition_index) in self._duplicates
+        if is_duplicate or self._request.isolation_level not in _ISOLATION_LEVELS:
             answer.error_code = ErrorCode.INVALID_REQUEST
         elif requested.timestamp < 0 and version < LIST_OFFSETS_SPECIAL.get(
             requested.timestamp, 1 << 15
@@ -175,18 +175,18 @@ class _Answering:
                 answer.leader_epoch = found.leader_epoch
 
 
-def _doubled(request: ListOffsetsRequest) -> set[tuple[str, int]]:
+def _duplicates(request: ListOffsetsRequest) -> set[tuple[str, int]]:
     seen: set[tuple[str, int]] = set()
-    doubled: set[tuple[str, int]] = set()
+    duplicates: set[tuple[str, int]] = set()
     for topic in request.topics:
         for requested in topic.partitions:
             key = (topic.name, requested.partition_index)
-            (doubled if key in seen else seen).add(key)
-    return doubled
+            (duplicates if key in seen else seen).add(key)
+    return duplicates
 
 
 def _visible_end(ctx: RequestContext, request: ListOffsetsRequest, partition: Partition) -> int:
-    """Where the log ends for this client. Only another broker sees all of it."""
+    """The end of the log for this client. Only brokers see all of it."""
     log = partition.log
     if request.replica_id >= 0 and ctx.peer.is_privileged_listener:
         return log.log_end_offset

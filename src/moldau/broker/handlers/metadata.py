@@ -24,11 +24,11 @@ from moldau.protocol.messages.metadata import (
 from moldau.types import NO_LEADER, ZERO_UUID, Uuid
 
 _IDS_FROM = 12
-"""From this version on topics may be named by their ids, although ids can be sent before."""
+"""The version from which topics may be requested by their ids, although the field is older."""
 _LISTENER_ERROR_FROM = 6
-_KEPT_PARTITIONS_MAX = 10_000
+_CACHED_PARTITIONS_MAX = 10_000
 
-WhichT = TypeVar("WhichT")
+TopicKeyT = TypeVar("TopicKeyT")
 
 
 def handle_metadata(
@@ -38,20 +38,20 @@ def handle_metadata(
     if requested is None or (ctx.version == 0 and not requested):
         return _response(ctx, request, None)
     if ctx.is_large:
-        return _about_many(ctx, request, requested)
+        return _describe_many(ctx, request, requested)
     named = _named(requested, ctx.version, ctx.broker.image)
-    return _about(ctx, request, named)
+    return _describe(ctx, request, named)
 
 
-async def _about_many(
+async def _describe_many(
     ctx: RequestContext, request: MetadataRequest, requested: list[MetadataRequestTopic]
 ) -> MetadataResponse:
     named = await ctx.work(_named, requested, ctx.version, ctx.broker.image)
-    response = _about(ctx, request, named)
+    response = _describe(ctx, request, named)
     return response if isinstance(response, MetadataResponse) else await response
 
 
-def _about(
+def _describe(
     ctx: RequestContext, request: MetadataRequest, named: "_Named"
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     if named.refused:
@@ -98,16 +98,16 @@ def _response(
     """
     broker, listener, version = ctx.broker, ctx.peer.listener_name, ctx.version
     kind = (MetadataResponse, listener, version == 0, version >= _LISTENER_ERROR_FROM)
-    cluster = broker.worked_out.of(
+    cluster = broker.image_cache.of(
         broker.image, kind, lambda image: _Cluster(ClusterView(image, listener), version)
     )
     finish = partial(_finished, ctx, request, cluster)
-    tells_operations = request.include_topic_authorized_operations
+    includes_operations = request.include_topic_authorized_operations
     if selected is None:
-        known = _with_operations_of(cluster.known) if tells_operations else cluster.known
+        known = _with_operations_of(cluster.known) if includes_operations else cluster.known
         return in_slices(known, cluster.all(), finish)
     requested: Sequence[str | Uuid] = selected
-    topic = _with_operations_of(cluster.topic) if tells_operations else cluster.topic
+    topic = _with_operations_of(cluster.topic) if includes_operations else cluster.topic
     return in_slices(topic, requested, finish)
 
 
@@ -130,9 +130,9 @@ def _finished(
 
 
 def _with_operations_of(
-    describe: Callable[[WhichT], MetadataResponseTopic],
-) -> Callable[[WhichT], MetadataResponseTopic]:
-    return lambda which: _with_operations(describe(which))
+    describe: Callable[[TopicKeyT], MetadataResponseTopic],
+) -> Callable[[TopicKeyT], MetadataResponseTopic]:
+    return lambda key: _with_operations(describe(key))
 
 
 def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
@@ -176,8 +176,8 @@ class _Cluster:
         self._filters_replicas = version == 0
         """Clients of these versions look every replica up among the brokers of the response."""
         self._knows_listener_error = version >= _LISTENER_ERROR_FROM
-        self._kept: dict[str, MetadataResponseTopic] = {}
-        self._kept_partitions = 0
+        self._cache: dict[str, MetadataResponseTopic] = {}
+        self._cached_partitions = 0
         # While the only broker stops, every broker is fenced. librdkafka 2.16 forgets its broker on
         # an empty list and never finds another.
         brokers = list(view.brokers()) or list(view.brokers(with_fenced=True))
@@ -191,31 +191,31 @@ class _Cluster:
     def all(self) -> Iterator[TopicImage]:
         return (topic for topic in self._image.topics.values() if topic.partitions)
 
-    def topic(self, which: str | Uuid) -> MetadataResponseTopic:
+    def topic(self, key: str | Uuid) -> MetadataResponseTopic:
         topic = (
-            self._image.topics.get(which)
-            if isinstance(which, str)
-            else self._image.topics_by_id.get(which)
+            self._image.topics.get(key)
+            if isinstance(key, str)
+            else self._image.topics_by_id.get(key)
         )
         if topic is not None and topic.partitions:
             return self.known(topic)
-        if not isinstance(which, str):
+        if not isinstance(key, str):
             code = ErrorCode.UNKNOWN_TOPIC_ID
-            return MetadataResponseTopic(error_code=code, name=None, topic_id=which)
+            return MetadataResponseTopic(error_code=code, name=None, topic_id=key)
         code = (
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if is_valid_name(which)
+            if is_valid_name(key)
             else ErrorCode.INVALID_TOPIC_EXCEPTION
         )
-        return MetadataResponseTopic(error_code=code, name=which, is_internal=is_internal(which))
+        return MetadataResponseTopic(error_code=code, name=key, is_internal=is_internal(key))
 
     def known(self, topic: TopicImage) -> MetadataResponseTopic:
-        described = self._kept.get(topic.name)
+        described = self._cache.get(topic.name)
         if described is None:
             described = self._described(topic)
-            self._kept_partitions += len(topic.partitions)
-            if self._kept_partitions <= _KEPT_PARTITIONS_MAX:
-                self._kept[topic.name] = described
+            self._cached_partitions += len(topic.partitions)
+            if self._cached_partitions <= _CACHED_PARTITIONS_MAX:
+                self._cache[topic.name] = described
         return described
 
     def _described(self, topic: TopicImage) -> MetadataResponseTopic:

@@ -26,7 +26,7 @@ _GROUP_ERROR_FROM = 2
 _TOPICS_AT_ONCE = 1_000
 
 # Consumers before 3.9 do not expect this error here, and handle it like a coordinator that moved.
-_AS_MOVED = {ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_COORDINATOR}
+_FOR_OLD_CLIENTS = {ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_COORDINATOR}
 
 
 async def handle_offset_fetch(
@@ -101,7 +101,7 @@ async def _fetch(
     try:
         fetched = await ctx.broker.groups.fetch_offsets(group, requires_stable=requires_stable)
     except KafkaError as error:
-        return _refused(group, _AS_MOVED.get(error.code, error.code), ctx.version)
+        return _refused(group, _FOR_OLD_CLIENTS.get(error.code, error.code), ctx.version)
     if by_id:
         identifying = partial(_identified, image, fetched.topics)
         known = await ctx.work(identifying) if is_long else identifying()

@@ -90,7 +90,7 @@ class _Heavy(NamedTuple):
     answer: PartitionProduceResponse
     verification: Verification | None = None
     cold: NotCachedError | None = None
-    """What must be loaded first."""
+    """The part of the log that must be loaded first."""
 
 
 class _Appended(NamedTuple):
@@ -188,17 +188,17 @@ class _Appends:
     """Stage one."""
 
     __slots__ = (
-        "_doubled", "_is_kept", "_refusal", "copied_bytes", "ctx", "heavy", "request",
+        "_duplicates", "_is_kept", "_refusal", "copied_bytes", "ctx", "heavy", "request",
         "uncommitted", "unverified",
     )  # fmt: skip
 
     def __init__(self, ctx: RequestContext, request: ProduceRequest) -> None:
         self.ctx = ctx
         self.request = request
-        self._doubled: set[tuple[str, bytes, int]] = set()
+        self._duplicates: set[tuple[str, bytes, int]] = set()
         self._refusal: KafkaError | None = None
         if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
-            self._doubled = _doubled(request)
+            self._duplicates = _duplicates(request)
             self._refusal = _refusal(request)
         self._is_kept: bool | None = None
         self.copied_bytes = 0
@@ -235,7 +235,7 @@ class _Appends:
             raise self._refusal
         if name is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-        if self._doubled and (topic.name, topic.topic_id, sent.index) in self._doubled:
+        if self._duplicates and (topic.name, topic.topic_id, sent.index) in self._duplicates:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is in the request twice")
         if not ACKS_ALL <= self.request.acks <= 1:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={self.request.acks}")
@@ -322,7 +322,7 @@ class _Appends:
             put_refused_append(heavy.answer, error, heavy.partition)
 
     async def append_verified(self) -> None:
-        """Appends what the coordinator agrees to. `_refusal` has checked for one producer."""
+        """Appends what the coordinator has verified; `_refusal` ensures a single producer."""
         transactional_id = self.request.transactional_id
         assert transactional_id is not None, "_check_flags lets no batch pass without"
         adds = self.ctx.version >= PRODUCE_ADDS_PARTITIONS
@@ -417,7 +417,7 @@ class _Waiting:
             self.answered.set_result(_with_hints(self._ctx, self._response))
 
 
-def _doubled(request: ProduceRequest) -> set[tuple[str, bytes, int]]:
+def _duplicates(request: ProduceRequest) -> set[tuple[str, bytes, int]]:
     """Partitions that are named more than once: the order of their batches would be undefined."""
     if len(request.topic_data) == 1:
         data = request.topic_data[0].partition_data
@@ -425,12 +425,12 @@ def _doubled(request: ProduceRequest) -> set[tuple[str, bytes, int]]:
             # The usual case, and the cheapest to check.
             return set()
     seen: set[tuple[str, bytes, int]] = set()
-    doubled: set[tuple[str, bytes, int]] = set()
+    duplicates: set[tuple[str, bytes, int]] = set()
     for topic in request.topic_data:
         for partition in topic.partition_data:
             key = (topic.name, topic.topic_id, partition.index)
-            (doubled if key in seen else seen).add(key)
-    return doubled
+            (duplicates if key in seen else seen).add(key)
+    return duplicates
 
 
 def _refusal(request: ProduceRequest) -> KafkaError | None:

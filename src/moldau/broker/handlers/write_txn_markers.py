@@ -1,5 +1,5 @@
 """WriteTxnMarkers: a transaction coordinator ends transactions on partitions led by this broker.
-Answered when all markers are committed; the group coordinator writes those in
+The response follows when all markers are committed; the group coordinator writes those in
 __consumer_offsets.
 """
 
@@ -33,8 +33,8 @@ from moldau.storage.producers.state import AppendOrigin
 AT_ONCE = 20
 """Then other tasks run: the first marker in a new log takes milliseconds."""
 
-# A transaction coordinator does not expect errors about another coordinator.
-_AS_LEADER = frozenset(
+# A transaction coordinator does not expect errors about the group coordinator.
+_REPORTED_AS_MOVED = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -52,7 +52,7 @@ async def handle_write_txn_markers(
             writes.write(marker, name, index)
             if number % AT_ONCE == 0:
                 await others_first()
-        await writes.settled()
+        await writes.wait_until_done()
     finally:
         writes.forget()
     return await ctx.work(writes.response)
@@ -68,7 +68,7 @@ def _keys(request: WriteTxnMarkersRequest) -> Iterator[tuple[WritableTxnMarker, 
 
 
 class _Writes:
-    """Everything is appended before anything is waited for."""
+    """Appends all markers before it waits for any of them."""
 
     def __init__(self, ctx: RequestContext) -> None:
         self._ctx = ctx
@@ -108,7 +108,7 @@ class _Writes:
         )
         return partition.wait_committed(result.last_offset)
 
-    async def settled(self) -> None:
+    async def wait_until_done(self) -> None:
         """Waits until every marker is committed, or its time is up."""
         if not self._waiting:
             return
@@ -134,7 +134,7 @@ class _Writes:
 
     def _put(self, key: tuple[int, str, int], code: ErrorCode) -> None:
         producer_id, topic, index = key
-        if topic == CONSUMER_OFFSETS and code in _AS_LEADER:
+        if topic == CONSUMER_OFFSETS and code in _REPORTED_AS_MOVED:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self._results.setdefault(producer_id, {}).setdefault(topic, {})[index] = code
 

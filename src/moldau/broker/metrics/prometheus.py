@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from moldau.broker.server.listener import Listener
 
 SERIES_MAX = 20_000
-"""Bound on the series of one metric; others are counted and left out."""
+"""Bound on the series of one metric; further ones are left out and counted."""
 
 
 class NodeCollector:

@@ -24,18 +24,16 @@ _DEADLINE_MS = 10_000
 _CONNECTIONS_MAX = 16
 _WRITE_BYTES = 64 * 1024
 _QUICK_MS = 100
-"""A text that took less time to make is never served again."""
-_USED_TIMES = 10
-"""One that took longer is served again for so many times as long."""
+"""A text that took less time to render is not cached."""
+_CACHED_TIMES = 10
+"""A slower one is cached for this many times as long as it took."""
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 Render = Callable[[], Awaitable[bytes]]
 
 
 class MetricsServer:
-    """Binds its port at once, so that a node that cannot have the port does not even begin to
-    start.
-    """
+    """Binds its port at once, so that a node whose port is taken does not start at all."""
 
     def __init__(self, host: str, port: int, clock: "Clock") -> None:
         self._clock = clock
@@ -43,9 +41,9 @@ class MetricsServer:
         self._server: asyncio.Server | None = None
         # Ordered by age.
         self._open: dict[asyncio.StreamWriter, None] = {}
-        self._making = asyncio.Lock()
+        self._rendering = asyncio.Lock()
         self._text = b""
-        self._text_began_ms = self._text_is_used_until_ms = -math.inf
+        self._text_began_ms = self._text_is_cached_until_ms = -math.inf
         self._host = f"[{host}]" if ":" in host else host
         try:
             self._socket = _bound(host, port)
@@ -78,7 +76,7 @@ class MetricsServer:
         deadline = self._clock.call_later(_DEADLINE_MS, writer.transport.abort)
         try:
             head = await reader.readuntil(b"\r\n\r\n")
-            status, kind, body = await self._page(head)
+            status, kind, body = await self._response_to(head)
             lines = (
                 f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
                 "Connection: close\r\n\r\n"
@@ -102,7 +100,7 @@ class MetricsServer:
         self._open.pop(writer, None)
         writer.transport.abort()
 
-    async def _page(self, head: bytes) -> tuple[str, str, bytes]:
+    async def _response_to(self, head: bytes) -> tuple[str, str, bytes]:
         method, _, rest = head.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
         if method not in {b"GET", b"HEAD"}:
@@ -113,17 +111,17 @@ class MetricsServer:
         return "404 Not Found", _TEXT, b"look at /metrics\n"
 
     async def _current_text(self, render: Render) -> bytes:
-        asked_ms = self._clock.mono_ms()
-        async with self._making:
+        requested_ms = self._clock.mono_ms()
+        async with self._rendering:
             began_ms = self._clock.mono_ms()
             # A text begun while this request waited for its turn is as new as can be.
-            if self._text_began_ms < asked_ms and began_ms >= self._text_is_used_until_ms:
+            if self._text_began_ms < requested_ms and began_ms >= self._text_is_cached_until_ms:
                 self._text = await render()
                 self._text_began_ms = began_ms
                 ended_ms = self._clock.mono_ms()
                 took_ms = ended_ms - began_ms
                 if took_ms >= _QUICK_MS:
-                    self._text_is_used_until_ms = ended_ms + _USED_TIMES * took_ms
+                    self._text_is_cached_until_ms = ended_ms + _CACHED_TIMES * took_ms
             return self._text
 
 

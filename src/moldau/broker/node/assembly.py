@@ -162,7 +162,7 @@ class NodeParts:
         self.directories.release_reserves()
         await self.quorum.start()
         await register_controller(self.channel, self._node.config, random_uuid())
-        self._node.listeners.settle(self.settings.current)
+        self._node.listeners.apply_stored_settings(self.settings.current)
         self._advertise()
         self.settings.subscribe(self._settings_changed)
         await self.lifecycle.start()
@@ -206,7 +206,7 @@ class NodeParts:
         self.directories.close()
 
     def _take_reserves_in(self, delay_ms: int) -> None:
-        """Again from time to time: the reserves are spent when files are deleted on a full disk."""
+        """Takes reserves of disk space now and then: deleting files on a full disk spends them."""
 
         def take() -> None:
             self.directories.take_reserves(self._node.config.moldau_reserve_bytes)

@@ -36,7 +36,9 @@ def write_bootstrap_records(
 
 
 def read_bootstrap_records(directory: LogDirectory) -> list[Message]:
-    """Without the file, as in a directory from an early release: the newest level."""
+    """Returns records with the newest level if there is no file, as in a directory from an early
+    release.
+    """
     path = directory.path / BOOTSTRAP_FILE
     with directory.offline_on_error:
         if not directory.filesystem.exists(path):

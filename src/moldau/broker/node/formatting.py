@@ -274,8 +274,8 @@ def _parse_controllers(config: BrokerConfig, text: str) -> VoterSet:
 def _parse_controller(listener: str, text: str) -> Voter:
     number, _, rest = text.strip().partition("@")
     address, _, directory = rest.rpartition(":")
-    place = host_and_port(address)
-    if place is None or not (number.isascii() and number.isdecimal()):
+    parsed = host_and_port(address)
+    if parsed is None or not (number.isascii() and number.isdecimal()):
         raise FormatError(f"{text.strip()!r} is not id@host:port:directory-id")
     try:
         directory_id = parse_uuid(directory)
@@ -283,5 +283,5 @@ def _parse_controller(listener: str, text: str) -> Voter:
         raise FormatError(f"{text.strip()!r}: {error}") from error
     return Voter(
         key=VoterKey(BrokerId(int(number)), directory_id),
-        endpoints=(VoterEndpoint(listener, *place),),
+        endpoints=(VoterEndpoint(listener, *parsed),),
     )

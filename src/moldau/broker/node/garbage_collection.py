@@ -23,8 +23,8 @@ _YOUNG_COLLECTIONS = 4
 _EXAMINED_MAX = 2
 """Survivors are examined up to this number: ten milliseconds of work."""
 _NEVER = 1 << 30
-LOOK_EVERY_MS = 1_000
-_LOOKS_BETWEEN_COUNTS = 60
+CHECK_EVERY_MS = 1_000
+_CHECKS_BETWEEN_COUNTS = 60
 """Counting what is frozen takes a few milliseconds for a million objects."""
 _COUNTS_ABOVE = 5
 """Checks in a row before a full collection: objects of running requests come and go."""
@@ -33,16 +33,14 @@ _FROZEN_MIN = 1_000_000
 
 
 class GarbageCollection:
-    """For processes that do little else: these settings affect the whole process, not only the
-    node.
-    """
+    """For processes that only run a node: its settings affect the whole process."""
 
     def __init__(self, clock: Clock, *, frozen_min: int = _FROZEN_MIN) -> None:
         self._clock = clock
         self._frozen_min = frozen_min
         self._timer: Timer | None = None
         self._before: tuple[int, int, int] | None = None
-        self._looks = 0
+        self._checks = 0
         self._full_above = frozen_min
         self._counts_above = 0
         self.full_collections = 0
@@ -52,7 +50,7 @@ class GarbageCollection:
         self._before = gc.get_threshold()
         gc.set_threshold(_YOUNG_MAX, _YOUNG_COLLECTIONS, _NEVER)
         gc.freeze()
-        self._timer = self._clock.call_later(LOOK_EVERY_MS, self._check)
+        self._timer = self._clock.call_later(CHECK_EVERY_MS, self._check)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -63,15 +61,15 @@ class GarbageCollection:
             self._before = None
 
     def _check(self) -> None:
-        self._timer = self._clock.call_later(LOOK_EVERY_MS, self._check)
+        self._timer = self._clock.call_later(CHECK_EVERY_MS, self._check)
         survivors = gc.get_count()[2]
         if survivors:
             # A flood is not worth the pause: most of it is freed soon, without a collection.
             if survivors <= _EXAMINED_MAX:
                 gc.collect()
             gc.freeze()
-        self._looks += 1
-        if self._looks % _LOOKS_BETWEEN_COUNTS == 0:
+        self._checks += 1
+        if self._checks % _CHECKS_BETWEEN_COUNTS == 0:
             is_above = gc.get_freeze_count() > self._full_above
             self._counts_above = self._counts_above + 1 if is_above else 0
             if self._counts_above == _COUNTS_ABOVE:

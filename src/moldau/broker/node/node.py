@@ -164,7 +164,7 @@ class Node:
             lag_ms = max(self.clock.mono_ms() - due_ms, 0)
             self.metrics.loop_lag_ms = lag_ms
             self.metrics.loop_lag_max_ms = max(self.metrics.loop_lag_max_ms, lag_ms)
-            self.metrics.loop.lagged(lag_ms)
+            self.metrics.loop.record_lag(lag_ms)
             self._sample_lag()
 
         self.clock.call_later(_LAG_SAMPLE_MS, measure)

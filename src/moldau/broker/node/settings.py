@@ -58,7 +58,7 @@ class Settings:
         try:
             config = layered_config(layers)
         except KafkaError as error:
-            _log.error("settings changed at run time are not used: %s", error.detail)
+            _log.error("settings changed at run time are rejected: %s", error.detail)
             return
         before, self._current = self._current, config
         # Settings of a single listener are only in `given`.

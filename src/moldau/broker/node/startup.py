@@ -33,7 +33,7 @@ from moldau.types import BrokerId
 _log = logging.getLogger(__name__)
 
 _OTHER_DESCRIPTORS = 64
-# OPEN_MAX: the most that its kernel always grants.
+# OPEN_MAX: the limit that its kernel always grants.
 _DESCRIPTORS_ON_MACOS = 10_240
 _CONNECTIONS_MIN = 8
 _LOOPBACK_NAMES = {"localhost", "ip6-localhost", "ip6-loopback"}
@@ -186,7 +186,7 @@ class Directories:
                 try:
                     directory.reserve.take(bytes_max)
                 except OSError as error:
-                    _log.warning("too little room in %s: %s", directory.path, error.strerror)
+                    _log.warning("too little disk space in %s: %s", directory.path, error.strerror)
 
     def release_reserves(self) -> None:
         for directory in self._by_path.values():

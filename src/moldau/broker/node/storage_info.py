@@ -1,4 +1,4 @@
-"""What is known about a node's log directories without starting it."""
+"""Inspects a node's log directories without starting it."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -48,8 +48,6 @@ _log = logging.getLogger(__name__)
 METADATA_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
 QUORUM_STATE_FILE = "quorum-state"
-# Not a file of Kafka's, which records no recovery point for its metadata log and so cannot tell
-# damage from a torn end.
 _READ_BYTES = 1 << 20
 
 
@@ -237,7 +235,9 @@ class MetadataLog:
         return now_ms - self.snapshots.timestamp_ms(snapshot_id) > age_max_ms
 
     def storing_recovery_point(self) -> Steps[None]:
-        """Data before it was flushed: if it cannot be read later, that is damage."""
+        """Data before the recovery point was flushed: if it cannot be read later, that is damage
+        and not a torn end. Kafka has no such file for its metadata log.
+        """
         flushed = self.log.recovery_point
         if flushed > self._stored_recovery_point:
             path = self.path / RECOVERY_POINT_FILE

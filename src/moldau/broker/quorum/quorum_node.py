@@ -266,8 +266,8 @@ class QuorumNode:
         return self.last_offset
 
     def raise_kraft_version(self, level: int) -> None:
-        """From now on the log defines the voters. Not committed yet; raises what `append`
-        raises.
+        """Appends the records by which the log defines the voters from now on. Not committed yet;
+        raises the errors of `append`.
         """
         self._check_may_append()
         self._machine.check_upgrade(level)
@@ -306,7 +306,7 @@ class QuorumNode:
         await done
 
     def make_room(self) -> bool:
-        """Spends the reserve for a full disk, for a record whose effect frees more."""
+        """Spends the reserve of a full disk, so that a record that frees more can be written."""
         return self._directory.reserve.release()
 
     # Performing the machine's effects

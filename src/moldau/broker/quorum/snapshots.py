@@ -65,7 +65,7 @@ class SnapshotStore:
         self._filesystem = filesystem
         self.path = path
         self.ids: list[SnapshotId] = []
-        """From the oldest to the newest."""
+        """Sorted from the oldest to the newest."""
         self._timestamps_ms: dict[SnapshotId, int] = {}
 
     def load(self, log_start_offset: int) -> None:

@@ -1,5 +1,5 @@
 """Reads in threads what the page cache does not hold, so that a slow disk delays only its own
-readers. Threads and the bytes in flight are bounded; further reads wait for their turn.
+readers. Threads and the bytes in flight are bounded; further reads wait for room.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from moldau.storage.log.log import Log
 
 THREADS_MAX = 8
-BYTES_UNDER_WAY_MAX = 64 << 20
+BYTES_IN_FLIGHT_MAX = 64 << 20
 ATTEMPTS_MAX = 20
-"""How often one read may miss something else: an index, headers, the batches. More means that the
-log changes faster than it can be read.
+"""How often one read may find something else missing from the page cache: an index, headers, the
+batches. More means that the log changes faster than it can be read.
 """
 READS_PER_SEGMENT = 4
 """For a search for the largest timestamp: two indexes, the data after their last entries, and new
@@ -37,23 +37,24 @@ class ColdReads:
     def __init__(self) -> None:
         self.buffers = ReadBuffers()
         self.count = 0
-        """Time of all reads that had to go to the disk."""
+        """The number of reads that had to go to the disk."""
         self.bytes = 0
-        self.bytes_under_way = 0
+        self.bytes_in_flight = 0
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="moldau-read")
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
 
     def reads(self, *, sends_files: bool = False) -> CachedReads:
-        """A new instance for each request."""
+        """Makes the reads of one request."""
         return CachedReads(self.buffers, sends_files=sends_files)
 
     async def load(self, log: "Log", cold: NotCachedError) -> None:
-        """Afterwards the read can be retried; it finds what was loaded, or the reason why the log
-        is gone. Raises KafkaError if the disk or the system fails the read.
+        """Loads the missing bytes in a thread. Afterwards the read can be retried; it finds the
+        bytes, or the reason why the log is gone. Raises KafkaError if the disk or the system fails
+        the read.
         """
         # Its traceback refers to frames that hold it, and their buffers: a reference cycle.
         cold.__traceback__ = None
-        await self._turn(cold.size_bytes)
+        await self._wait_for_room(cold.size_bytes)
         self.count += 1
         self.bytes += cold.size_bytes
         work = asyncio.get_running_loop().run_in_executor(self._threads, cold.load)
@@ -66,7 +67,7 @@ class ColdReads:
     async def read(
         self, log: "Log", offset: Offset, max_bytes: int, *, isolation: Isolation
     ) -> ReadResult:
-        """As `Log.read`, for callers that can wait while other tasks run."""
+        """Reads like `Log.read`, for callers that can wait while other tasks run."""
         reads = self.reads()
         reads.next_log(max_bytes)
         for _ in range(ATTEMPTS_MAX):
@@ -78,32 +79,32 @@ class ColdReads:
                 await self.load(log, cold)
         raise changes_too_fast(log.topic_partition)
 
-    async def _turn(self, size: int) -> None:
+    async def _wait_for_room(self, size: int) -> None:
         if self._waiting or not self._fits(size):
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((turn, size))
+            room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((room, size))
             try:
-                await turn
+                await room
             except asyncio.CancelledError:
-                if turn.done() and not turn.cancelled():
-                    # Its turn had come: pass it on to the next read.
+                if room.done() and not room.cancelled():
+                    # The room was granted just now: pass it on to the next read.
                     self._ended(size)
                 raise
         else:
-            self.bytes_under_way += size
+            self.bytes_in_flight += size
 
     def _fits(self, size: int) -> bool:
-        return not self.bytes_under_way or self.bytes_under_way + size <= BYTES_UNDER_WAY_MAX
+        return not self.bytes_in_flight or self.bytes_in_flight + size <= BYTES_IN_FLIGHT_MAX
 
     def _ended(self, size: int) -> None:
-        self.bytes_under_way -= size
+        self.bytes_in_flight -= size
         while self._waiting:
-            turn, wanted = self._waiting[0]
-            if not turn.done():
+            room, wanted = self._waiting[0]
+            if not room.done():
                 if not self._fits(wanted):
                     return
-                self.bytes_under_way += wanted
-                turn.set_result(None)
+                self.bytes_in_flight += wanted
+                room.set_result(None)
             self._waiting.popleft()
 
     def close(self) -> None:

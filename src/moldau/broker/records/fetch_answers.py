@@ -1,4 +1,6 @@
-"""The parts of a fetch response besides offsets and errors."""
+"""The parts of a fetch response besides offsets and errors: records, aborted transactions,
+diverging epochs, and the endpoints of new leaders.
+"""
 
 from moldau.broker.records.leader_hints import put_leader_hints
 from moldau.broker.server.context import RequestContext

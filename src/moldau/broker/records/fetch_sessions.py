@@ -77,14 +77,14 @@ class FullFetch:
         self._has_any = False
         self._size_bytes = 0
 
-    leaves_out_quiet_ones = False
+    omits_unchanged = False
 
     @property
     def requested(self) -> list[RequestedPartition]:
         return list(self._requested.values())
 
     def is_news(self, requested: RequestedPartition, answer: PartitionData) -> bool:
-        """In the first response everything is news."""
+        """In the first response everything is new."""
         if self._wants is not None:
             requested.answered(answer)
             self._has_any |= not answer.error_code
@@ -108,7 +108,7 @@ class IncrementalFetch:
         # The session may change while this fetch waits, if its client sends another request.
         self.requested = list(session.partitions.values())
 
-    leaves_out_quiet_ones = True
+    omits_unchanged = True
 
     def is_news(self, requested: RequestedPartition, answer: PartitionData) -> bool:
         # Nothing is sent, and so nothing remembered, if the session has advanced.

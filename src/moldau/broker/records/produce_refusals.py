@@ -18,7 +18,7 @@ RECORD_ERRORS_MAX = 100
 
 # Replaces errors that clients do not expect from Produce. They retry after this one, without
 # looking for another leader first.
-_TRY_AGAIN = ErrorCode.NOT_ENOUGH_REPLICAS
+_RETRIABLE = ErrorCode.NOT_ENOUGH_REPLICAS
 _NOT_VERIFIED = {
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -26,7 +26,7 @@ _NOT_VERIFIED = {
     ErrorCode.NOT_COORDINATOR,
 }
 # Kafka answers these errors without the log start offset.
-_START_IS_UNTOLD = {
+_WITHOUT_LOG_START_OFFSET = {
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.MESSAGE_TOO_LARGE,
@@ -37,14 +37,14 @@ _START_IS_UNTOLD = {
 }
 
 
-class _ToldError(KafkaError):
-    """Its detail is Kafka's message and goes to the client."""
+class _ReportedError(KafkaError):
+    """An error whose detail is Kafka's message, and is sent to the client."""
 
 
 def put_refused_append(
     answer: PartitionProduceResponse, error: KafkaError, partition: Partition
 ) -> None:
-    if partition.has_log and error.code not in _START_IS_UNTOLD:
+    if partition.has_log and error.code not in _WITHOUT_LOG_START_OFFSET:
         answer.log_start_offset = partition.log.log_start_offset
     put_refusal(answer, error)
 
@@ -58,7 +58,7 @@ def put_refusal(answer: PartitionProduceResponse, error: KafkaError) -> None:
             )
             for each in error.record_errors[:RECORD_ERRORS_MAX]
         ]
-    if isinstance(error, _ToldError | InvalidRecordsError):
+    if isinstance(error, _ReportedError | InvalidRecordsError):
         answer.error_message = error.detail
     else:
         _log.debug("records for partition %s are refused: %s", answer.index, error)
@@ -69,8 +69,8 @@ def as_produce_error(error: KafkaError, version: int) -> KafkaError:
     code = error.code
     adds = version >= PRODUCE_ADDS_PARTITIONS
     if code in _NOT_VERIFIED or (code is ErrorCode.CONCURRENT_TRANSACTIONS and not adds):
-        return _ToldError(
-            _TRY_AGAIN,
+        return _ReportedError(
+            _RETRIABLE,
             "Unable to verify the partition has been added to the transaction. "
             f"Underlying error: {code.name}",
         )
@@ -78,7 +78,7 @@ def as_produce_error(error: KafkaError, version: int) -> KafkaError:
     if is_abortable and version < ABORTABLE_ERRORS_SINCE_VERSION:
         code = ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.INVALID_TXN_STATE:
-        return _ToldError(code, "Partition was not added to the transaction")
+        return _ReportedError(code, "Partition was not added to the transaction")
     return error
 
 
@@ -90,7 +90,7 @@ def without_transactional_id() -> KafkaError:
 
 
 def several_producers() -> KafkaError:
-    return _ToldError(
+    return _ReportedError(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         "Transactional records contained more than one producer ID",
     )

@@ -1,5 +1,5 @@
 """A fetch that waits: for threads to read from the disk, for other tasks to run, and for enough
-bytes. It knows only how many bytes are missing.
+bytes. It only tracks how many bytes are missing; `Fetch` reads them.
 """
 
 import asyncio
@@ -23,7 +23,9 @@ delays clients that wait for minutes if there is nothing to read.
 """
 
 Cold = tuple[Log, NotCachedError] | None
-"""What a thread must load before an attempt can continue. None: other tasks must run first."""
+"""The data that a thread must load before an attempt can continue. None: other tasks must run
+first.
+"""
 Attempt = Generator[Cold, None, FetchResponse | None]
 """Returns the response, or None if there is not enough for it yet."""
 
@@ -54,8 +56,8 @@ async def finish(attempt: Attempt, cold: Cold, broker: BrokerServices) -> FetchR
 
 
 class WaitingFetch:
-    """Knows how many bytes are missing, and tries again once that many more can be read: once for
-    all bytes of one turn of the loop.
+    """Tries again once as many more bytes can be read as are missing, at most once per turn of the
+    event loop.
     """
 
     def __init__(self, fetch: "Fetch", wait_ms: float) -> None:

@@ -40,7 +40,7 @@ class FlushBacklog:
         """Called when the backlog has become full."""
 
     def add(self, peer: "Peer", count: int) -> None:
-        """The client has appended `count` bytes that the next round will sync."""
+        """The client has appended `count` bytes, which the next round will sync."""
         if count and not peer.unflushed_bytes:
             self._peers.append(peer)
         peer.unflushed_bytes += count

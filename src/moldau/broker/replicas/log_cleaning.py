@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 # Up to a second's worth may run ahead.
 _BURST_S = 1.0
 # The rate may change during a wait.
-_LOOK_AGAIN_S = 0.1
+_RECHECK_S = 0.1
 
 
 class Pace:
@@ -41,20 +41,20 @@ class Pace:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._ahead_bytes = 0.0
-        self._looked_at_ms = clock.mono_ms()
+        self._updated_ms = clock.mono_ms()
 
     def __call__(self, count: int) -> None:
         with self._lock:
             self._ahead_bytes += count
-        while self._is_too_fast() and not self._stopped.wait(_LOOK_AGAIN_S):
+        while self._is_too_fast() and not self._stopped.wait(_RECHECK_S):
             pass
 
     def _is_too_fast(self) -> bool:
         rate = self._settings.current.log_cleaner_io_max_bytes_per_second
         with self._lock:
             now_ms = self._clock.mono_ms()
-            allowed = rate * ((now_ms - self._looked_at_ms) / 1000)
-            self._looked_at_ms = now_ms
+            allowed = rate * ((now_ms - self._updated_ms) / 1000)
+            self._updated_ms = now_ms
             self._ahead_bytes = max(self._ahead_bytes - allowed, 0.0)
             return self._ahead_bytes > rate * _BURST_S
 
@@ -80,7 +80,7 @@ class LogCleaning:
         self._cleaners: dict[Logs, LogCleaner] = {}
         self._workers: dict[int, ThreadPoolExecutor] = {}
         self._running: dict[Compaction, Logs] = {}
-        self._resting: set[asyncio.Event] = set()
+        self._idle: set[asyncio.Event] = set()
 
     @property
     def running_count(self) -> int:
@@ -104,8 +104,8 @@ class LogCleaning:
             if number not in self._workers:
                 self._workers[number] = ThreadPoolExecutor(1, f"moldau-compact-{number}")
                 _ = self._tasks.start(self._work(number), f"compact {number}")
-        for rest in self._resting:
-            rest.set()
+        for wake_up in self._idle:
+            wake_up.set()
 
     def stop(self) -> None:
         """The passes end soon; their results so far stay."""
@@ -139,28 +139,28 @@ class LogCleaning:
         try:
             while number < self._settings.current.log_cleaner_threads:
                 if not await self._clean_one(thread):
-                    await self._rest()
+                    await self._wait_for_work()
         finally:
             # A stop waits for all of them, and this one may not have finished.
             if number >= self._settings.current.log_cleaner_threads:
                 del self._workers[number]
                 thread.shutdown(wait=False)
 
-    async def _rest(self) -> None:
+    async def _wait_for_work(self) -> None:
         """Waits until there may be work, or other settings."""
-        rest = asyncio.Event()
-        timer = self._clock.call_later(self._settings.current.log_cleaner_backoff_ms, rest.set)
-        self._resting.add(rest)
+        wake_up = asyncio.Event()
+        timer = self._clock.call_later(self._settings.current.log_cleaner_backoff_ms, wake_up.set)
+        self._idle.add(wake_up)
         try:
-            await rest.wait()
+            await wake_up.wait()
         finally:
             timer.cancel()
-            self._resting.discard(rest)
+            self._idle.discard(wake_up)
 
     async def _clean_one(self, thread: ThreadPoolExecutor) -> bool:
         """True if there was work, and it succeeded. Disks share the workers."""
-        at_work = list(self._running.values())
-        for logs in sorted(self._cleaners, key=at_work.count):
+        busy = list(self._running.values())
+        for logs in sorted(self._cleaners, key=busy.count):
             if not logs.directory.is_online:
                 continue
             cleaner = self._cleaners[logs]

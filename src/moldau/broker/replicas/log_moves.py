@@ -152,17 +152,17 @@ class LogMoves:
         return source.log_end_offset - future.log_end_offset < _LAST_PIECE_OFFSETS
 
     async def _switch(self, partition: "Partition", target: "Logs") -> None:
-        """The copy gets the log's name first; then it receives the appends, and when it is on the
-        disk the old log is deleted. A crash in between leaves two complete logs, of which the
-        next start keeps one.
+        """Replaces the log by its copy. The copy gets the log's name first; then it receives the
+        appends, and when it is on the disk the old log is deleted. A crash in between leaves two
+        complete logs, of which the next start keeps one.
         """
         name, source = partition.topic_partition, partition.log
         log = await self._disk.run(target.directory, target.promoting_future(name))
         try:
-            if not await self._use(partition, source, log):
+            if not await self._switch_to(partition, source, log):
                 return
         except Exception:
-            # It has the log's name but is not the log: the name would block the next move.
+            # It has the log's name without being the log: the name would block the next move.
             if target.by_partition.get(name) is log:
                 with contextlib.suppress(KafkaError):
                     target.delete(name, Uuid(uuid4().bytes), self._clock.wall_ms())
@@ -176,7 +176,7 @@ class LogMoves:
         _log.info("%s moved to %s", name, target.directory.path)
         self._on_moved(partition)
 
-    async def _use(self, partition: "Partition", source: "Log", log: "Log") -> bool:
+    async def _switch_to(self, partition: "Partition", source: "Log", log: "Log") -> bool:
         """False if one of them is gone."""
         # Later data was just written, so it is cached when appends wait for it.
         old_end = source.log_end_offset
@@ -270,7 +270,9 @@ def check_name(name: TopicPartition) -> None:
 
 
 def check_movable(store: "LogStore", partition: "Partition") -> None:
-    """With a directory offline a second copy of the same log might lie there."""
+    """Raises an error while a directory is offline, as a second copy of the same log might be in
+    it.
+    """
     if not partition.has_log:
         raise partition.failure or KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
     if len(store.online()) < len(store.logs) or store.unavailable:

@@ -1,5 +1,5 @@
 """The logs of all log directories of a node. Chooses directories for new logs, sets unknown logs
-aside, and decides whether the node continues with the remains of a damaged log.
+aside, and decides whether the node continues with the intact part of a damaged log.
 """
 
 import logging
@@ -155,7 +155,7 @@ class LogStore:
         """
         refused: Refused = {}
         counts = {logs: len(logs.by_partition) + len(logs.futures) for logs in self.online()}
-        homes: dict[Logs, dict[TopicPartition, Uuid]] = {logs: {} for logs in counts}
+        by_directory: dict[Logs, dict[TopicPartition, Uuid]] = {logs: {} for logs in counts}
         for partition, (topic_id, directory_id) in placements.items():
             if self.log_of(partition, topic_id) is not None:
                 continue
@@ -165,10 +165,10 @@ class LogStore:
                 refused[partition] = error
                 continue
             counts[logs] += 1
-            homes[logs][partition] = topic_id
+            by_directory[logs][partition] = topic_id
         now_ms = self._clock.wall_ms()
         making: list[Making] = [
-            (logs, here, logs.making(here, now_ms, do_all)) for logs, here in homes.items()
+            (logs, here, logs.making(here, now_ms, do_all)) for logs, here in by_directory.items()
         ]
         return making, refused
 
@@ -185,7 +185,7 @@ class LogStore:
         preferred = self._preferred.get(partition)
         if preferred is not None and preferred.directory.is_online:
             return preferred
-        return self._home(partition, directory_id, counts)
+        return self._directory_for(partition, directory_id, counts)
 
     def prefer(self, partition: TopicPartition, logs: Logs) -> None:
         """The directory for the partition's log, if it is ever made. As in Kafka this does not
@@ -196,7 +196,7 @@ class LogStore:
             del self._preferred[next(iter(self._preferred))]
         self._preferred[partition] = logs
 
-    def _home(
+    def _directory_for(
         self, partition: TopicPartition, directory_id: Uuid, counts: Mapping[Logs, int]
     ) -> Logs:
         online = self.online()

@@ -46,7 +46,7 @@ class Watcher(Protocol):
     """Waits for more to read."""
 
     def more(self, partition: "Partition", size_bytes: int) -> None:
-        """About `size_bytes` more can be read; rather too many than too few."""
+        """About `size_bytes` more can be read: an estimate that may be too high, never too low."""
 
     def changed(self, partition: "Partition") -> None:
         """An unknown number of bytes more can be read, or nothing any more."""
@@ -185,7 +185,7 @@ class Partition:
             insort(self._waiting, (offset, callback), key=itemgetter(0))
 
     def wait_committed(self, offset: Offset) -> asyncio.Future[None]:
-        """As `on_committed`, for coroutines."""
+        """Like `on_committed`, for coroutines."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def complete(error: KafkaError | None) -> None:
@@ -223,7 +223,7 @@ class Partition:
                 self._run(leader.log_reached(Offset(held)))
 
     def follower_fetched(self, broker_id: BrokerId, offset: Offset) -> None:
-        """The follower may be answered from `offset` on. Raises if it is not a replica."""
+        """A follower has fetched up to `offset`. Raises if it is not a replica."""
         leader = self.leading()
         refused = leader.plan_fetch(broker_id)
         if refused is not None:
@@ -320,7 +320,9 @@ class Partition:
             apart(_log, _AFTER_COMMIT, callback, error)
 
     def _notify_readers(self, high_watermark: Offset) -> None:
-        """How much more they see. A batch that is committed only in part counts as a whole."""
+        """Notifies readers how many more bytes they can see. A partly committed batch counts as a
+        whole.
+        """
         uncommitted, committed_bytes = self._uncommitted, 0
         while uncommitted and uncommitted[0][0] < high_watermark:
             committed_bytes += uncommitted.popleft()[1]

@@ -23,8 +23,8 @@ _LOGS_AT_ONCE = 20
 """Making or deleting a log takes time: other tasks run in between."""
 
 
-class LogHome(NamedTuple):
-    """Where the metadata places a partition's log."""
+class LogPlacement(NamedTuple):
+    """The topic and directory that the metadata assigns to a partition's log."""
 
     topic_id: Uuid
     directory_id: Uuid
@@ -33,11 +33,11 @@ class LogHome(NamedTuple):
 class LogOwner(NamedTuple):
     """Callbacks of the owner of the partitions, which has the newest metadata."""
 
-    home_of: Callable[[TopicPartition], LogHome | None]
+    placement_of: Callable[[TopicPartition], LogPlacement | None]
     """Returns None if the log is no longer required here."""
     made: Callable[[TopicPartition, KafkaError | None], None]
     """The log is on the disk, or could not be made."""
-    settled: Callable[[], None]
+    caught_up: Callable[[], None]
     delete: Callable[[TopicPartition], None]
     has_no_room: Callable[[TopicPartition], bool]
 
@@ -51,7 +51,7 @@ class PendingLogs:
         self._do_all = do_all
         self._owner = owner
         self._missing: dict[TopicPartition, None] = {}
-        self._leaving: dict[TopicPartition, None] = {}
+        self._obsolete: dict[TopicPartition, None] = {}
         self._without_room: dict[TopicPartition, None] = {}
         self._caught_up = asyncio.Event()
         self._caught_up.set()
@@ -60,10 +60,10 @@ class PendingLogs:
         self._missing[name] = None
 
     def delete(self, name: TopicPartition) -> None:
-        self._leaving[name] = None
+        self._obsolete[name] = None
 
     def begin(self, tasks: "Tasks") -> None:
-        if (self._leaving or self._missing) and self._caught_up.is_set():
+        if (self._obsolete or self._missing) and self._caught_up.is_set():
             self._caught_up.clear()
             _ = tasks.start(self._catch_up(), "make and delete logs")
 
@@ -73,68 +73,72 @@ class PendingLogs:
 
     async def _catch_up(self) -> None:
         try:
-            while self._leaving or self._missing:
-                homes = self._take_out(_LOGS_AT_ONCE)
-                making, refused = self._store.making(homes, self._do_all)
+            while self._obsolete or self._missing:
+                placements = self._next_placements(_LOGS_AT_ONCE)
+                making, refused = self._store.making(placements, self._do_all)
                 for logs, names, steps in making:
                     try:
                         refused |= await self._disk.run(logs.directory, steps)
                     except KafkaError as error:
                         refused |= dict.fromkeys(names, error)
-                self._hand_over(homes, refused)
+                self._report_made(placements, refused)
         finally:
             self._caught_up.set()
 
-    def catch_up_here(self) -> None:
+    def catch_up_blocking(self) -> None:
         """Makes all logs at once and blocks on the disk: for the start of a node."""
-        while self._leaving or self._missing:
-            homes = self._take_out(len(self._leaving) + len(self._missing))
-            making, refused = self._store.making(homes, self._do_all)
+        while self._obsolete or self._missing:
+            placements = self._next_placements(len(self._obsolete) + len(self._missing))
+            making, refused = self._store.making(placements, self._do_all)
             for _, names, steps in making:
                 try:
                     refused |= run_here(steps)
                 except KafkaError as error:
                     refused |= dict.fromkeys(names, error)
-            self._hand_over(homes, refused)
+            self._report_made(placements, refused)
 
-    def delete_here(self) -> None:
+    def delete_blocking(self) -> None:
         """Makes no further logs."""
         self._missing.clear()
-        self.catch_up_here()
+        self.catch_up_blocking()
 
-    def _take_out(self, count: int) -> dict[TopicPartition, LogHome]:
+    def _next_placements(self, count: int) -> dict[TopicPartition, LogPlacement]:
         """Uses the newest metadata: some logs may be gone, or belong elsewhere. Deletions go first,
         because a deleted log may have the name of a new one.
         """
-        leaving = list(islice(self._leaving, count))
-        for name in leaving:
-            del self._leaving[name]
+        obsolete = list(islice(self._obsolete, count))
+        for name in obsolete:
+            del self._obsolete[name]
             self._owner.delete(name)
-        return dict(self._homes(list(islice(self._missing, count - len(leaving)))))
+        return dict(self._placements(list(islice(self._missing, count - len(obsolete)))))
 
-    def _homes(self, names: list[TopicPartition]) -> Iterator[tuple[TopicPartition, LogHome]]:
+    def _placements(
+        self, names: list[TopicPartition]
+    ) -> Iterator[tuple[TopicPartition, LogPlacement]]:
         for name in names:
             del self._missing[name]
-            home = self._owner.home_of(name)
-            if home is not None:
-                log = self._store.log_of(name, home.topic_id)
+            placement = self._owner.placement_of(name)
+            if placement is not None:
+                log = self._store.log_of(name, placement.topic_id)
                 if log is None and self._store.holder(name) is not None:
                     self._store.set_aside(name, "it belongs to an earlier topic of that name")
-                yield name, home
+                yield name, placement
 
-    def _hand_over(
-        self, homes: dict[TopicPartition, LogHome], refused: dict[TopicPartition, KafkaError]
+    def _report_made(
+        self,
+        placements: dict[TopicPartition, LogPlacement],
+        refused: dict[TopicPartition, KafkaError],
     ) -> None:
-        for name, home in homes.items():
-            now = self._owner.home_of(name)
-            if now is not None and now.topic_id == home.topic_id:
+        for name, placement in placements.items():
+            now = self._owner.placement_of(name)
+            if now is not None and now.topic_id == placement.topic_id:
                 self._owner.made(name, refused.get(name))
                 continue
             # Deleted while its log was made, and perhaps made again.
-            self._leaving[name] = None
+            self._obsolete[name] = None
             if now is not None:
                 self._missing[name] = None
-        self._owner.settled()
+        self._owner.caught_up()
 
     # On a full disk
 
@@ -145,10 +149,10 @@ class PendingLogs:
         is_first = not self._without_room
         self._without_room[name] = None
         if is_first:
-            _ = tasks.start(self._make_again(tasks, clock), "make logs once there is room")
+            _ = tasks.start(self._retry_without_room(tasks, clock), "make logs once there is room")
         return True
 
-    async def _make_again(self, tasks: "Tasks", clock: "Clock") -> None:
+    async def _retry_without_room(self, tasks: "Tasks", clock: "Clock") -> None:
         while self._without_room:
             await clock.sleep(_ROOM_CHECK_INTERVAL_MS)
             self._missing |= self._without_room

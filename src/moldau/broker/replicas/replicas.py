@@ -20,7 +20,7 @@ from moldau.broker.replicas.log_moves import LogMoves, check_movable, check_name
 from moldau.broker.replicas.log_store import LogStore
 from moldau.broker.replicas.log_upkeep import LogUpkeep
 from moldau.broker.replicas.partition import Partition
-from moldau.broker.replicas.pending_logs import LogHome, LogOwner, PendingLogs
+from moldau.broker.replicas.pending_logs import LogOwner, LogPlacement, PendingLogs
 from moldau.broker.replicas.topic_settings import TopicSettings, topic_settings
 from moldau.broker.server.deadlines import Deadlines, WakeUps
 from moldau.core.controller.topics.topic_names import INTERNAL_TOPICS
@@ -72,8 +72,8 @@ class Replicas:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._leadership_listeners: list[OnLeadership] = []
         self._unreported: list[tuple[Partition, bool]] = []
-        self._plain_settings: dict[str, TopicSettings] = {}
-        self._plain_settings_of: BrokerConfig | None = None
+        self._default_settings: dict[str, TopicSettings] = {}
+        self._default_settings_config: BrokerConfig | None = None
         self._failure_listeners: list[OnDirectoryFailure] = []
         self._placement_listeners: list[OnPlacement] = []
         self.deadlines = Deadlines(clock)
@@ -88,7 +88,11 @@ class Replicas:
         self.tasks = Tasks()
         self.disk = DiskThreads(directories)
         owner = LogOwner(
-            self._home_of, self._log_made, self._notify_pending, self._delete_log, self._has_no_room
+            self._placement_of,
+            self._log_made,
+            self._notify_pending,
+            self._delete_log,
+            self._has_no_room,
         )
         self._pending = PendingLogs(self.store, self.disk, self.flush_rounds.do_all, owner)
         self._moves = LogMoves(
@@ -156,15 +160,15 @@ class Replicas:
         self.store.set_strays_aside(self._is_known)
         self._follow(MetadataDelta.between(EMPTY_IMAGE, image), image)
         # Blocking is fine: no client is connected yet.
-        self.catch_up_here()
+        self.catch_up_blocking()
         for partition in self._partitions.values():
             self._moves.resume(partition)
         self._upkeep.start(self.cold_reads)
         self.cleaning.start()
 
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The metadata changed to `image`. New partitions follow when their logs are on the disk,
-        and so do the logs of those that are gone.
+        """The metadata changed to `image`. Partitions are added once their logs are on the disk;
+        logs of removed partitions are deleted in the background, too.
         """
         self._follow(delta, image)
         self._pending.begin(self.tasks)
@@ -184,9 +188,9 @@ class Replicas:
         """Waits until exactly the logs exist that the metadata requires."""
         await self._pending.wait()
 
-    def catch_up_here(self) -> None:
-        """As `wait_caught_up`, but blocks on the disk."""
-        self._pending.catch_up_here()
+    def catch_up_blocking(self) -> None:
+        """Like `wait_caught_up`, but blocks on the disk."""
+        self._pending.catch_up_blocking()
 
     def _apply_topic(self, topic: TopicImage) -> None:
         for index, partition in topic.partitions.items():
@@ -200,11 +204,11 @@ class Replicas:
                 if existing is None or not existing.has_log:
                     self._pending.make(name)
                 if existing is not None:
-                    self._host(name, topic.topic_id, partition)
+                    self._add_or_update(name, topic.topic_id, partition)
             elif existing is not None:
                 self._remove(existing)
 
-    def _host(
+    def _add_or_update(
         self,
         name: TopicPartition,
         topic_id: Uuid,
@@ -219,7 +223,7 @@ class Replicas:
             self._partitions[name] = partition
         had_log = partition.has_log
         if not had_log:
-            self._give_log(partition, image, refused)
+            self._assign_log(partition, image, refused)
         if image.leader != self._node_id:
             led = partition.leader is not None
             partition.follow(image)
@@ -232,7 +236,7 @@ class Replicas:
         if is_new:
             self._unreported.append((partition, True))
 
-    def _give_log(
+    def _assign_log(
         self, partition: Partition, image: PartitionImage, refused: KafkaError | None
     ) -> None:
         name = partition.topic_partition
@@ -257,13 +261,13 @@ class Replicas:
     def _log_made(self, name: TopicPartition, refused: KafkaError | None) -> None:
         topic, image = self._image.topic(name.topic), self._image.partition(name)
         if topic is not None and image is not None:
-            self._host(name, topic.topic_id, image, refused)
+            self._add_or_update(name, topic.topic_id, image, refused)
 
-    def _home_of(self, name: TopicPartition) -> LogHome | None:
+    def _placement_of(self, name: TopicPartition) -> LogPlacement | None:
         topic, image = self._image.topic(name.topic), self._image.partition(name)
         if topic is None or image is None or self._node_id not in image.replicas:
             return None
-        return LogHome(topic.topic_id, _directory_of(image, self._node_id))
+        return LogPlacement(topic.topic_id, _directory_of(image, self._node_id))
 
     def _has_no_room(self, name: TopicPartition) -> bool:
         partition = self._partitions.get(name)
@@ -339,12 +343,12 @@ class Replicas:
         if overrides:
             return topic_settings(config, topic, overrides)
         # Most topics have no settings of their own.
-        if self._plain_settings_of is not config:
-            self._plain_settings_of, self._plain_settings = config, {}
+        if self._default_settings_config is not config:
+            self._default_settings_config, self._default_settings = config, {}
         kind = topic if topic in INTERNAL_TOPICS else ""
-        if kind not in self._plain_settings:
-            self._plain_settings[kind] = topic_settings(config, kind, overrides)
-        return self._plain_settings[kind]
+        if kind not in self._default_settings:
+            self._default_settings[kind] = topic_settings(config, kind, overrides)
+        return self._default_settings[kind]
 
     def _options_for(self, name: TopicPartition) -> LogOptions:
         settings = self._topic_settings(name.topic)
@@ -364,10 +368,12 @@ class Replicas:
         return "*" in cordoned or any(Path(each) == path for each in cordoned)
 
     def _accepts_damage(self, log: Log) -> bool:
-        """With the policy `os` a crash may lose what was acknowledged, as documented."""
+        """Whether the node continues without lost records: with the policy `os` a crash may lose
+        acknowledged ones, as documented.
+        """
         was_crash = log.directory.clean_stop_epoch is None
-        is_the_bargain = log.flush_policy == "os" and was_crash
-        return is_the_bargain or self._settings.current.moldau_accept_damage
+        is_documented_loss = log.flush_policy == "os" and was_crash
+        return is_documented_loss or self._settings.current.moldau_accept_damage
 
     # Events
 
@@ -446,8 +452,8 @@ class Replicas:
         """Flushes everything to the disk, and writes the marker of a clean shutdown."""
         await self._end_background_work()
         # The next start would not know their owner.
-        self._pending.delete_here()
-        await self._rest()
+        self._pending.delete_blocking()
+        await self._stop_parts()
         for logs in self.store.logs:
             try:
                 logs.stop(broker_epoch)
@@ -457,7 +463,7 @@ class Replicas:
     async def abandon(self) -> None:
         """Releases everything and writes nothing: the next start recovers, as after a crash."""
         await self._end_background_work()
-        await self._rest()
+        await self._stop_parts()
         for logs in self.store.logs:
             logs.abandon()
 
@@ -466,7 +472,7 @@ class Replicas:
         await self.tasks.close()
         await self.disk.stop()
 
-    async def _rest(self) -> None:
+    async def _stop_parts(self) -> None:
         self.workers.shutdown(wait=False, cancel_futures=True)
         self.cold_reads.close()
         await self.flush_rounds.stop()

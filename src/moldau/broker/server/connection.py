@@ -18,7 +18,7 @@ from moldau.broker.server.exchange import (
     Exchange,
     answer_chunks,
     outcome_of,
-    serve_large_question,
+    serve_large_query,
     task_of,
     write_large,
 )
@@ -122,7 +122,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
             frame is not None
             and not self._is_queued
             and self._turns.may_begin(self.served_ms)
-            and not self._is_stuffed()
+            and not self._is_backlogged()
         ):
             self._serve_only(frame, now_ms)
             return
@@ -133,8 +133,8 @@ class Connection(asyncio.BufferedProtocol, Holder):
         self._proceed(now_ms)
 
     def eof_received(self) -> bool:
-        """A producer with acks=0 closes after its last request: what waits is served first."""
-        is_waiting = self._is_queued or (self._is_stuffed() and self._waiting_bytes > 0)
+        """A producer with acks=0 closes after its last request: waiting ones are served first."""
+        is_waiting = self._is_queued or (self._is_backlogged() and self._waiting_bytes > 0)
         self._is_at_end = is_waiting or any(each.is_being_appended for each in self._exchanges)
         return self._is_at_end
 
@@ -155,7 +155,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         """Serves what has arrived, now or when it is this connection's turn."""
         if not self._frames.waiting_bytes:
             pass
-        elif self._is_queued or self._is_stuffed():
+        elif self._is_queued or self._is_backlogged():
             self._frames.keep()
         elif self._turns.may_begin(self.served_ms):
             self._serve_slice(now_ms)
@@ -168,14 +168,14 @@ class Connection(asyncio.BufferedProtocol, Holder):
         self._is_queued = False
         if not self._is_closing:
             now_ms = self._clock.mono_ms()
-            if not self._is_stuffed():
+            if not self._is_backlogged():
                 self._serve_slice(now_ms)
             self._update(now_ms)
             self._end_if_served()
 
     def _end_if_served(self) -> None:
         """Closes the connection of a client that sends no more."""
-        if self._is_at_end and not self._is_queued and not self._is_stuffed():
+        if self._is_at_end and not self._is_queued and not self._is_backlogged():
             self._close()
 
     def _queue(self) -> None:
@@ -212,14 +212,14 @@ class Connection(asyncio.BufferedProtocol, Holder):
     def _serve_slice(self, began_ms: float) -> None:
         frames, clock = self._frames, self._clock
         now_ms, end_ms = began_ms, began_ms + SLICE_MS
-        while not self._is_stuffed() and (frame := self._next_frame()) is not None:
+        while not self._is_backlogged() and (frame := self._next_frame()) is not None:
             self._serve_or_end(frame, now_ms)
             now_ms = clock.mono_ms()
             if now_ms >= end_ms:
                 break
         self._turns.used(self, clock.mono_ms() - began_ms)  # Also if no frame was complete.
         frames.keep()
-        if frames.waiting_bytes and not self._is_stuffed():
+        if frames.waiting_bytes and not self._is_backlogged():
             self.slices_cut += 1
             self._queue()
 
@@ -264,8 +264,8 @@ class Connection(asyncio.BufferedProtocol, Holder):
             self._wait(exchange, outcome.answer)
         else:
             self._busy += 1
-            if exchange.is_large_question:
-                outcome = serve_large_question(exchange, self._listener, *self._writing)
+            if exchange.is_large_query:
+                outcome = serve_large_query(exchange, self._listener, *self._writing)
             self._wait(exchange, outcome)
         self.hold(exchange.bytes)
         self._exchanges.append(exchange)
@@ -284,7 +284,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         if self._is_closing or task.cancelled():
             if not task.cancelled():
                 task.exception()
-            elif exchange.is_large_question:
+            elif exchange.is_large_query:
                 # Its turn may not have come.
                 exchange.begun.outcome.close()
             self._close()
@@ -352,7 +352,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         return True
 
     def _write_large(self, exchange: Exchange) -> None:
-        """The next request waits for it: responses take memory, too."""
+        """Encodes a large response in a thread. The next request waits, to bound the memory."""
         exchange.is_done = False
         exchange.begun.outcome = None
         self._busy += 1
@@ -376,7 +376,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
 
     # Back-pressure
 
-    def _is_stuffed(self) -> bool:
+    def _is_backlogged(self) -> bool:
         """True if no further request may begin."""
         return (
             self._busy > 0
@@ -428,7 +428,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
                 self._transport.pause_reading()
 
     def resume(self) -> None:
-        """There is memory again, or the disk has caught up."""
+        """Continues to read: there is memory again, or the disk has caught up."""
         self._continue()
 
     def throttle_is_over(self) -> None:
@@ -452,13 +452,13 @@ class Connection(asyncio.BufferedProtocol, Holder):
             and now_ms - self._frame_started_ms > listener.frame_deadline_ms
         ):
             self._refuse(MalformedRequestError("a frame did not arrive in time"))
-        elif self.is_quiet(now_ms, listener.idle_ms):
+        elif self.is_idle(now_ms, listener.idle_ms):
             self._close()
         elif self._budget.is_hog(self, now_ms):
             self.cut_off("memory is short, and this client holds much of it")
 
-    def is_quiet(self, now_ms: float, patience_ms: float) -> bool:
-        """Whether it has sent nothing for so long, and waits for nothing."""
+    def is_idle(self, now_ms: float, patience_ms: float) -> bool:
+        """Whether it has sent nothing for `patience_ms`, and waits for nothing."""
         is_waiting = bool(self._exchanges) or self._waiting_bytes > 0
         return not is_waiting and now_ms - self.last_active_ms > patience_ms
 

@@ -25,19 +25,19 @@ _UNLIMITED = INT32_MAX
 class Refusal(NamedTuple):
     reason: str
     is_ours: bool
-    """Not because of a setting: an idle connection may make room."""
+    """True if no setting is the reason: closing an idle connection makes room."""
 
 
 class ConnectionLimits:
-    """max.connections, max.connections.per.ip, the number for which the process has descriptors and
-    memory, and the rate of new ones. The last places are reserved for the node's peers, and one
-    address cannot take all.
+    """Enforces max.connections, max.connections.per.ip, the number that the process has descriptors
+    and memory for, and the rate of new connections. The last ones are reserved for the node's
+    peers, and one address cannot take all.
     """
 
     def __init__(
         self, config: Callable[[], "BrokerConfig"], clock: "Clock", possible: int = _UNLIMITED
     ) -> None:
-        """`possible`: by descriptors."""
+        """`possible`: how many connections the process has descriptors for."""
         self._config = config
         self._clock = clock
         self._possible = possible
@@ -100,11 +100,11 @@ class ConnectionLimits:
         self._next_free_ms[queue] = free_ms
         return max(free_ms - now_ms, 0.0)
 
-    def joined(self, host: str) -> None:
+    def opened(self, host: str) -> None:
         self._count += 1
         self._by_host[host] += 1
 
-    def left(self, host: str) -> None:
+    def closed(self, host: str) -> None:
         self._count -= 1
         self._by_host[host] -= 1
         if not self._by_host[host]:

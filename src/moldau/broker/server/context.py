@@ -1,4 +1,4 @@
-"""What a handler receives: the client's peer, its listener's APIs, and the node's services."""
+"""The arguments of handlers: the client's peer, its listener's APIs, and the node's services."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from moldau.net.clock import Clock
 
 
-KeptT = TypeVar("KeptT")
+CachedT = TypeVar("CachedT")
 ResultT = TypeVar("ResultT")
 ArgumentsP = ParamSpec("ArgumentsP")
-_KEPT_MAX = 100
+_RESULTS_MAX = 100
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -47,7 +47,7 @@ class Peer:
     client_software_name: str = ""
     client_software_version: str = ""
     client_id: str = ""
-    """Of the latest request."""
+    """The client id of the latest request."""
     takes_files: bool = False
     """The connection sends parts of files (`storage/disk/cached_views.py`)."""
     is_answered_later: bool = False
@@ -86,28 +86,28 @@ class ChangeableConfig(ConfigHolder, Protocol):
 
 
 class PerImageCache:
-    """Results that handlers derived from an image, kept until there is another: many clients
-    request the same. The cached results are immutable.
+    """Immutable results that handlers have computed from the current image, for the many clients
+    that request the same. A new image clears the cache.
     """
 
-    __slots__ = ("_image", "_kept")
+    __slots__ = ("_image", "_results")
 
     def __init__(self) -> None:
         self._image: MetadataImage | None = None
-        self._kept: dict[Hashable, Any] = {}
+        self._results: dict[Hashable, Any] = {}
 
     def of(
-        self, image: "MetadataImage", key: Hashable, work_out: Callable[["MetadataImage"], KeptT]
-    ) -> KeptT:
+        self, image: "MetadataImage", key: Hashable, compute: Callable[["MetadataImage"], CachedT]
+    ) -> CachedT:
         if image is not self._image:
             self._image = image
-            self._kept.clear()
-        kept: KeptT | None = self._kept.get(key)
-        if kept is None:
-            kept = work_out(image)
-            if len(self._kept) < _KEPT_MAX:
-                self._kept[key] = kept
-        return kept
+            self._results.clear()
+        result: CachedT | None = self._results.get(key)
+        if result is None:
+            result = compute(image)
+            if len(self._results) < _RESULTS_MAX:
+                self._results[key] = result
+        return result
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
@@ -133,7 +133,7 @@ class BrokerServices:
     """The controller of a node that has the controller role, for requests on its own listener."""
     quorum: "QuorumNode | None" = None
     """The owner of the quorum's own feature, kraft.version."""
-    worked_out: PerImageCache = field(default_factory=PerImageCache)
+    image_cache: PerImageCache = field(default_factory=PerImageCache)
 
     @property
     def config(self) -> "BrokerConfig":

@@ -50,7 +50,7 @@ class Deadlines:
         return bucket
 
     def _fire(self, due_ms: int) -> None:
-        # Nothing is added to this bucket any more: its time is over.
+        # Nothing is added to this bucket any more: its time has passed.
         bucket, slices = self._buckets[due_ms], Slices()
         while bucket:
             apart(_log, "a deadline", bucket.popitem()[0])

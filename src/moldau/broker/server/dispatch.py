@@ -1,4 +1,4 @@
-"""From a frame to its handler. Only this module catches unexpected exceptions: it answers
+"""Decodes a frame and calls its handler. Only this module catches unexpected exceptions: it answers
 UNKNOWN_SERVER_ERROR and logs them, though not every time.
 """
 
@@ -114,7 +114,7 @@ class Dispatcher:
         else:
             outcome = self._outcome(context, request)
             begun = Begun(route, header.correlation_id, request, outcome)
-        self.watch.held(context, began_s)
+        self.watch.record_request(context, began_s)
         if type(outcome) is CoroutineType:
             outcome = Watched(outcome, self.watch, context)
         begun.outcome = outcome
@@ -154,8 +154,8 @@ class Dispatcher:
         return answer
 
     async def serve(self, peer: Peer, request: Message, version: int) -> Message:
-        """The node's requests to itself: not encoded, and the result is the complete response.
-        Raises MalformedRequestError where a connection would be closed.
+        """Serves a request of the node to itself: not encoded, and the result is the complete
+        response. Raises MalformedRequestError where a connection would be closed.
         """
         api_key = ApiKey(request.API_KEY)
         context = RequestContext(self.services, peer, api_key, version, "", self.table.versions)

@@ -16,7 +16,7 @@ _PARTITION_NAMES = ("index", "partition_index", "partition", "partition_id")
 _TOPIC_NAMES = ("name", "topic", "topic_name")
 _DEEPEST = 4
 
-INVALID_REQUEST_WORDS = (
+INVALID_REQUEST_MESSAGE = (
     "This most likely occurs because of a request being malformed by the client library or the "
     "message was sent to an incompatible broker. See the broker logs for more details."
 )
@@ -30,12 +30,12 @@ def error_response(
     if request.API_KEY == ApiKey.PRODUCE and getattr(request, "acks", None) == 0:
         return None
     answer_class = response_class(request.API_KEY)
-    teller = _Teller(version, code, detail)
-    values = teller.mirrored(request, answer_class, depth=0)
-    if not teller.is_reported and _field_in(answer_class, "error_code", version):
-        values |= teller.error_fields(answer_class)
-        teller.is_reported = True
-    return answer_class(**values) if teller.is_reported else None
+    builder = _ResponseBuilder(version, code, detail)
+    values = builder.mirrored(request, answer_class, depth=0)
+    if not builder.is_reported and _field_in(answer_class, "error_code", version):
+        values |= builder.error_fields(answer_class)
+        builder.is_reported = True
+    return answer_class(**values) if builder.is_reported else None
 
 
 def _field_in(part: type[Struct], name: str, version: int) -> bool:
@@ -43,8 +43,8 @@ def _field_in(part: type[Struct], name: str, version: int) -> bool:
 
 
 class _Shape(NamedTuple):
-    """How a part of a response mirrors a part of a request: computed once, since a request may have
-    very many such parts.
+    """The fields by which a part of a response mirrors a part of a request: computed once, since a
+    request may have very many such parts.
     """
 
     lists: list[tuple[str, type[Struct]]]
@@ -55,7 +55,7 @@ class _Shape(NamedTuple):
     """The error fields on this level."""
 
 
-class _Teller:
+class _ResponseBuilder:
     def __init__(self, version: int, code: ErrorCode, detail: str) -> None:
         self.version = version
         self.code = code
@@ -105,10 +105,10 @@ class _Teller:
         key = (id(requested), id(answer))
         shape = self._shapes.get(key)
         if shape is None:
-            shape = self._shapes[key] = self._worked_out(requested, answer)
+            shape = self._shapes[key] = self._new_shape(requested, answer)
         return shape
 
-    def _worked_out(self, requested: type, answer: type[Struct]) -> _Shape:
+    def _new_shape(self, requested: type, answer: type[Struct]) -> _Shape:
         errors: dict[str, Any] = {}
         if _field_in(answer, "error_code", self.version):
             errors = self.error_fields(answer)
@@ -123,7 +123,7 @@ class _Teller:
                 if self._reports_errors(part, _DEEPEST):
                     lists.append((name, part))
             elif not kind.startswith("[]") and not kind[:1].isupper():
-                names = tuple(other for other in _also_called(name) if other in known)
+                names = tuple(other for other in _aliases_of(name) if other in known)
                 if names:
                     same.append((name, names))
         return _Shape(lists, same, errors)
@@ -138,7 +138,7 @@ class _Teller:
         )
 
 
-def _also_called(name: str) -> Iterator[str]:
+def _aliases_of(name: str) -> Iterator[str]:
     for names in (_PARTITION_NAMES, _TOPIC_NAMES, (name,)):
         if name in names:
             yield from names
@@ -154,5 +154,5 @@ def _first_value(requested: Struct, names: tuple[str, ...]) -> Any:
 
 def _first_field(part: type[Struct], kind: type) -> str:
     """The field for a bare partition number or name."""
-    wanted = "string" if kind is str else "int32"
-    return next(row[0] for row in part.FIELDS if row[1] == wanted and row[0] != "error_message")
+    kind_name = "string" if kind is str else "int32"
+    return next(row[0] for row in part.FIELDS if row[1] == kind_name and row[0] != "error_message")

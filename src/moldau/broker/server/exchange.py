@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from moldau.broker.server.context import Staged
 from moldau.broker.server.dispatch import Begun, failed
-from moldau.broker.server.large_messages import QUESTIONS
+from moldau.broker.server.large_messages import QUERIES
 from moldau.broker.server.message_weight import weight_of
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
@@ -39,7 +39,7 @@ _LARGE_DECODED_TIMES = 16
 _WRITTEN_BYTES_MIN = 64 * 1024
 """The estimated size at which a response is worth a thread."""
 _DECODED_BYTES_MAX = 40 * 1024 * 1024
-"""On top of the bytes: the memory of as many elements as a request may have."""
+"""On top of the bytes: the memory of the largest number of elements that a request may have."""
 
 
 _REFUSALS = (KafkaError, MalformedRequestError)
@@ -53,7 +53,7 @@ class Exchange:
     def __init__(self, begun: Begun, size: int, started_ms: float) -> None:
         self.begun = begun
         self.bytes = size
-        if begun.api_key is not ApiKey.PRODUCE and not self.is_large_question:
+        if begun.api_key is not ApiKey.PRODUCE and not self.is_large_query:
             times = _LARGE_DECODED_TIMES if begun.is_large else _DECODED_TIMES
             self.bytes += min(size * (times - 1), _DECODED_BYTES_MAX)
         self.started_ms = started_ms
@@ -64,9 +64,9 @@ class Exchange:
         self.task: asyncio.Future[Any] | None = None
 
     @property
-    def is_large_question(self) -> bool:
+    def is_large_query(self) -> bool:
         """A large query is not even decoded before its turn comes."""
-        return self.begun.is_large and self.begun.api_key in QUESTIONS
+        return self.begun.is_large and self.begun.api_key in QUERIES
 
     def charge(self, message: Message, holder: "Holder") -> int:
         """Charges for a request that was decoded, or a response that waits to be encoded, and
@@ -88,9 +88,7 @@ class Exchange:
 
     @property
     def is_being_appended(self) -> bool:
-        """A thread works on its records, or on some of many: freeing the connection would not free
-        them.
-        """
+        """Whether a thread works on its records: closing the connection would not free them."""
         is_staged = isinstance(self.begun.outcome, Staged)
         return self.begun.api_key is ApiKey.PRODUCE and not self.is_done and not is_staged
 
@@ -162,7 +160,7 @@ def answer_chunks(
         raise MalformedRequestError(f"no answer to {api_key.name}") from error
 
 
-async def serve_large_question(
+async def serve_large_query(
     exchange: Exchange,
     listener: "Listener",
     large: "LargeMessages",
@@ -173,7 +171,7 @@ async def serve_large_question(
     once.
     """
     begun = exchange.begun
-    async with large.questions:
+    async with large.queries:
         answer = await task_of(exchange, begun.outcome, listener)
         assert isinstance(answer, Message)
         exchange.charge(begun.request, holder)

@@ -1,4 +1,4 @@
-"""Responses that are too large to be encoded at any time. They have a separate share of the memory,
+"""Responses that are too large to be encoded right away. They have a separate share of the memory,
 so that a client that does not read one delays no ordinary client. They are encoded one at a time
 when there is room, regardless of their size; requests wait for their turn.
 """

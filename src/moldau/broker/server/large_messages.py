@@ -20,8 +20,8 @@ AT_ONCE = 4_000
 """Elements that the event loop itself decodes and encodes: a millisecond of work."""
 AT_ONCE_BYTES = 1 << 20
 """Likewise, in bytes of everything but records, which are not copied."""
-_QUESTIONS_AT_ONCE = 2
-QUESTIONS = frozenset(
+_QUERIES_AT_ONCE = 2
+QUERIES = frozenset(
     {
         ApiKey.DESCRIBE_CONFIGS,
         ApiKey.DESCRIBE_GROUPS,
@@ -45,7 +45,7 @@ ResultT = TypeVar("ResultT")
 class LargeMessages:
     def __init__(self) -> None:
         self._one_at_a_time = asyncio.Lock()
-        self.questions = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
+        self.queries = asyncio.Semaphore(_QUERIES_AT_ONCE)
 
     def kept(self, frame: memoryview) -> Buffer:
         """Copies a frame that may lie in the shared read buffer."""

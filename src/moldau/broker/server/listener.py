@@ -37,11 +37,11 @@ _ACCEPT_QUEUE_SIZE = 512
 _RETIREMENT_MS = 2_000
 _COMPLAINTS_MAX = 5
 _COMPLAINT_SWEEPS_MAX = 60
-_QUIET_MS = 10_000
-_LOOKED_AT = 64
+_IDLE_MS = 10_000
+_CHECKED_MAX = 64
 _LOG_CHARS_MAX = 255
-_SAID_AGAIN_MS = 60_000
-_SAID_MAX = 1_000
+_LOG_AGAIN_MS = 60_000
+_LOGGED_MAX = 1_000
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
@@ -86,7 +86,7 @@ class Listener:
         self._connections: dict[Connection, None] = {}
         self._made = 0
         self._complaints = _Complaints(name)
-        self._said_ms: dict[tuple[str, str, str], float] = {}
+        self._logged_until_ms: dict[tuple[str, str, str], float] = {}
         self._is_retired = False
         self.read_limits()
 
@@ -176,12 +176,12 @@ class Listener:
         reason = self._refusal(host)
         if reason is not None:
             self.metrics.connections_refused += 1
-            self._complaints.say(f"{host}:{port} is refused: {reason}")
+            self._complaints.add(f"{host}:{port} is refused: {reason}")
             return None
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._services.limits.joined(host)
+        self._services.limits.opened(host)
         self._connections[connection] = None
         self._made += 1
         self.metrics.connections_made += 1
@@ -196,7 +196,7 @@ class Listener:
     def _refusal(self, host: str) -> str | None:
         limits = self._services.limits
         refusal = limits.refusal(host, is_privileged=self.is_privileged)
-        if refusal is not None and refusal.is_ours and self._end_a_quiet_one():
+        if refusal is not None and refusal.is_ours and self._close_idle_connection():
             refusal = limits.refusal(host, is_privileged=self.is_privileged)
         if refusal is not None:
             return refusal.reason
@@ -204,11 +204,11 @@ class Listener:
             return f"max.connections of {self.name} is {self.connections_max}"
         return None
 
-    def _end_a_quiet_one(self) -> bool:
-        """Makes room for a client that wants something now."""
+    def _close_idle_connection(self) -> bool:
+        """Makes room for a new client. Returns whether there was an idle connection to close."""
         now_ms = self.clock.mono_ms()
-        for connection in list(islice(self._connections, _LOOKED_AT)):
-            if connection.is_quiet(now_ms, _QUIET_MS):
+        for connection in list(islice(self._connections, _CHECKED_MAX)):
+            if connection.is_idle(now_ms, _IDLE_MS):
                 self.held_back(connection, "connections", "disconnected: there is no room for more")
                 connection.abort()
                 self.left(connection)
@@ -221,7 +221,7 @@ class Listener:
         self.budget.forget(connection)
         self.flush_backlog.forget(connection)
         if self._connections.pop(connection, self) is None and connection.peer is not None:
-            self._services.limits.left(connection.peer.host)
+            self._services.limits.closed(connection.peer.host)
 
     @property
     def connection_count(self) -> int:
@@ -229,7 +229,9 @@ class Listener:
 
     def refused(self, connection: Connection, why: str) -> None:
         """The connection is closed."""
-        self._complaints.say(f"{_who(connection)} is disconnected: {why[:_LOG_CHARS_MAX]!a}")
+        self._complaints.add(
+            f"{_client_text(connection)} is disconnected: {why[:_LOG_CHARS_MAX]!a}"
+        )
 
     def held_back(self, connection: Connection, kind: str, text: str) -> None:
         """The client is held back because it takes what others need. Logged once a minute for each
@@ -238,16 +240,16 @@ class Listener:
         peer = connection.peer
         host, client_id = ("", "") if peer is None else (peer.host, peer.client_id)
         self.metrics.held_back.add(kind, host, client_id)
-        said = host, client_id[:_LOG_CHARS_MAX], kind
+        key = host, client_id[:_LOG_CHARS_MAX], kind
         now_ms = self.clock.mono_ms()
-        if now_ms >= self._said_ms.get(said, now_ms):
-            if len(self._said_ms) >= _SAID_MAX:
-                self._said_ms.clear()
-            self._said_ms[said] = now_ms + _SAID_AGAIN_MS
-            self._complaints.say(f"{_who(connection)} is held back: {text}")
+        if now_ms >= self._logged_until_ms.get(key, now_ms):
+            if len(self._logged_until_ms) >= _LOGGED_MAX:
+                self._logged_until_ms.clear()
+            self._logged_until_ms[key] = now_ms + _LOG_AGAIN_MS
+            self._complaints.add(f"{_client_text(connection)} is held back: {text}")
 
-    def _name_if_greedy(self, connection: Connection) -> None:
-        """If it took more since the previous sweep than others could have."""
+    def _report_if_greedy(self, connection: Connection) -> None:
+        """Reports a client that took more than its share since the previous sweep."""
         if connection.slices_cut > _SLICES_CUT_MAX:
             text = "it sends more than its share of the node's time"
             self.held_back(connection, "time", text)
@@ -303,13 +305,13 @@ class Listener:
         now_ms = self.clock.mono_ms()
         for connection in list(self._connections):
             connection.check_deadlines(now_ms)
-            self._name_if_greedy(connection)
+            self._report_if_greedy(connection)
         self.budget.relieve(now_ms)
 
 
 class _Complaints:
-    """Complaints about clients. A flood of bad clients must not become a flood of lines: the longer
-    it lasts, the rarer the lines become. It is over after a silence of the same length.
+    """Logs complaints about clients. A flood of bad clients must not become a flood of lines: the
+    longer it lasts, the rarer they become. It is over after a pause of the same length.
     """
 
     def __init__(self, listener_name: str) -> None:
@@ -318,7 +320,7 @@ class _Complaints:
         self._sweeps = 0
         self._sweeps_max = 1
 
-    def say(self, text: str) -> None:
+    def add(self, text: str) -> None:
         self._count += 1
         if self._count <= _COMPLAINTS_MAX:
             _log.warning("%s: %s", self._listener_name, text)
@@ -334,8 +336,8 @@ class _Complaints:
         self._count = self._sweeps = 0
 
 
-def _who(connection: Connection) -> str:
-    """For the log. A client may call itself anything."""
+def _client_text(connection: Connection) -> str:
+    """The client's address and escaped name, for the log: a client may call itself anything."""
     peer = connection.peer
     if peer is None:
         return "a client"

@@ -34,7 +34,7 @@ class Listeners:
                 self._bound(configured, is_controller=_is_controllers(configured, config))
             )
 
-    def settle(self, config: BrokerConfig) -> None:
+    def apply_stored_settings(self, config: BrokerConfig) -> None:
         """Applies what an earlier run changed. No client is served yet, so that an address may
         change, too.
         """

@@ -53,8 +53,8 @@ class LoopWatch:
         self._quiet_until_s = 0.0
         self._left_out = 0
 
-    def held(self, context: "RequestContext", began_s: float) -> None:
-        """The work of a request in the loop, which began at `began_s`, is over now."""
+    def record_request(self, context: "RequestContext", began_s: float) -> None:
+        """Records the time that a request has just blocked the loop, since `began_s`."""
         now_s = time.perf_counter()
         took_ms = (now_s - began_s) * 1000
         if took_ms < NOTED_MS:
@@ -80,8 +80,8 @@ class LoopWatch:
             more,
         )
 
-    def lagged(self, lag_ms: float) -> None:
-        """Something, not necessarily a request, delayed a timer."""
+    def record_lag(self, lag_ms: float) -> None:
+        """Records how late a timer was, whatever delayed it."""
         self.longest_ms.add(lag_ms, time.perf_counter())
 
     def recent_ms(self) -> float:
@@ -109,7 +109,7 @@ class Watched(Coroutine[Any, Any, Any]):
         try:
             return self._work.send(value)
         finally:
-            self._watch.held(self._context, began_s)
+            self._watch.record_request(self._context, began_s)
 
     def throw(self, *error: Any) -> Any:
         try:

@@ -5,7 +5,7 @@ There are three shares, so that none can take another's: frames that are being r
 (requests that wait for their turn or their response, and unread responses), and large responses.
 When a share is at its limit, no more is read for it, except by connections that hold next to
 nothing, and by the node's own peers: these have reserves of their own. Unread responses may take a
-part of the share that is served; beyond it fetches get nothing. Connections that would then wait
+part of the served share; beyond it fetches get no records. Connections that would then wait
 for ever are closed: for unfinished frames the stalled ones, or else the youngest, until the oldest
 has room; for the rest those that read their responses too slowly, hold a large part for a waiting
 request, or have long waits that they requested. Far beyond the limit, the connection that holds
@@ -27,9 +27,10 @@ LARGE_BYTES = 256 * 1024
 _RESERVE_SHARE = 0.25
 """On top of a share, for connections that hold next to nothing."""
 _PEERS_RESERVE_SHARE = 0.5
-_TOO_MUCH_SHARE = 0.5
-_TOO_MUCH_BYTES_MIN = 32 * 1024 * 1024
-"""So far beyond the served share's limit, memory is freed before the next sweep."""
+_EXCESS_SHARE = 0.5
+_EXCESS_BYTES_MIN = 32 * 1024 * 1024
+"""At this excess over the served share's limit, memory is freed without waiting for the next sweep.
+"""
 _LARGE_ANSWERS_SHARE = 0.25
 _ANSWER_BYTES_AT_ONCE = 1024 * 1024
 """A larger response without records counts as large."""
@@ -70,13 +71,13 @@ class Holder(ABC):
 
     @abstractmethod
     def is_stalled(self, now_ms: float, patience_ms: float) -> bool:
-        """Whether its client has made no progress for so long, or reads far too slowly."""
+        """Whether its client has made no progress for `patience_ms`, or reads far too slowly."""
 
     @property
     @abstractmethod
     def parked_since_ms(self) -> float | None:
-        """Since when a request of it waits, and all requests after it. None if it carries records:
-        they are appended regardless of their connection.
+        """The time since which its oldest request waits. None if that request carries records,
+        which are appended regardless of their connection.
         """
 
     @abstractmethod
@@ -123,16 +124,16 @@ class Holder(ABC):
 
 
 class UnreadAnswers:
-    """How a client's reading progresses from one sweep of its listener to the next."""
+    """Measures how fast a client reads, from one sweep of its listener to the next."""
 
     __slots__ = ("_bytes", "is_read_slowly")
 
     def __init__(self) -> None:
         self._bytes = 0
         self.is_read_slowly = False
-        """For those who need the memory, a byte now and then is as bad as none."""
+        """A byte now and then frees the memory as little as none."""
 
-    def are_now(self, unread_bytes: int) -> bool:
+    def update(self, unread_bytes: int) -> bool:
         """Whether the client has read anything since the previous sweep."""
         before, self._bytes = self._bytes, unread_bytes
         read_bytes = max(before - unread_bytes, 0)
@@ -173,8 +174,8 @@ class MemoryBudget:
         largest = self._frame_bytes_max() + LENGTH_BYTES
         self.unfinished_max = max(limit - self.served_max, largest)
         self._served_tight, self._unfinished_tight = self.served_max // 2, self.unfinished_max // 2
-        over = max(int(self.served_max * _TOO_MUCH_SHARE), _TOO_MUCH_BYTES_MIN)
-        self._too_much = self.served_max + over
+        over = max(int(self.served_max * _EXCESS_SHARE), _EXCESS_BYTES_MIN)
+        self._excess_max = self.served_max + over
         self._answers_max = int(self.served_max * _ANSWERS_SHARE)
         self.large_answers.limit(int(self.served_max * _LARGE_ANSWERS_SHARE))
         self._changed(0)
@@ -245,7 +246,7 @@ class MemoryBudget:
         if count < 0:
             if self._waiting:
                 self._wake()
-        elif served >= self._too_much and not self._is_relieving:
+        elif served >= self._excess_max and not self._is_relieving:
             self._is_relieving = True
             asyncio.get_running_loop().call_soon(self._relieve_at_once)
 
@@ -308,7 +309,7 @@ class MemoryBudget:
 
     def relieve(self, now_ms: float) -> None:
         """Called periodically: closes connections whose unfinished frames make others wait."""
-        for holder in list(self._in_the_way(now_ms)):
+        for holder in list(self._blocking_others(now_ms)):
             holder.cut_off("memory for unfinished requests is short")
         for holder in list(self._parked(now_ms)):
             holder.cut_off("memory is short, and its request waits for something else")
@@ -340,10 +341,10 @@ class MemoryBudget:
         closing their connection would not free them.
         """
         self._is_relieving = False
-        surplus = self.held + self.answer_bytes - self._too_much
+        surplus = self.held + self.answer_bytes - self._excess_max
         if surplus < 0:
             return
-        surplus += (self._too_much - self.served_max) // 2
+        surplus += (self._excess_max - self.served_max) // 2
         younger = [
             holder
             for holder in list(self._not_small)[1:]
@@ -355,7 +356,7 @@ class MemoryBudget:
             surplus -= _bytes_of(holder)
             holder.cut_off("memory is very short, and this client holds most of it")
 
-    def _in_the_way(self, now_ms: float) -> Iterator[Holder]:
+    def _blocking_others(self, now_ms: float) -> Iterator[Holder]:
         is_short = self.unfinished >= self._unfinished_tight
         if not is_short or not any(holder in self._waiting for holder in self._unfinished):
             return

@@ -7,9 +7,9 @@ from typing import Any
 
 from moldau.protocol.wire.schema import Message, Struct
 
-_LOOKED_AT = 16
+_SAMPLES_MAX = 16
 _NUMBER_BYTES = 16
-"""Most are small, and shared by all."""
+"""Most numbers are small, and shared by the interpreter."""
 _TEXT_BYTES = 56
 _TEXT_BYTES_MAX = 1024
 _LIST_BYTES = 56
@@ -35,8 +35,8 @@ def _weight(value: Any, seen: set[int]) -> float:
         count = len(value)
         if not count:
             return _LIST_BYTES
-        # What all elements share is found with the first of them.
-        first, *others = (_weight(each, seen) for each in value[:: -(-count // _LOOKED_AT)])
+        # Objects that all elements share are counted with the first element.
+        first, *others = (_weight(each, seen) for each in value[:: -(-count // _SAMPLES_MAX)])
         of_each = sum(others) / max(len(others), 1)
         return _LIST_BYTES + count * _POINTER_BYTES + first + (count - 1) * of_each
     length = len(value) if isinstance(value, str | bytes) else 0

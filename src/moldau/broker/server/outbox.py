@@ -73,19 +73,19 @@ class Outbox:
         if self.unread_since_ms is None:
             self._unread = UnreadAnswers()
             return 0
-        if self._unread.are_now(unread_bytes):
+        if self._unread.update(unread_bytes):
             self.unread_since_ms = now_ms
         return now_ms - self.unread_since_ms
 
     def is_stalled(self, now_ms: float, patience_ms: float) -> bool:
-        """Whether the client has read nothing for so long, or reads far too slowly."""
+        """Whether the client has read nothing for `patience_ms`, or reads far too slowly."""
         if self.unread_since_ms is None:
             return False
         return self._unread.is_read_slowly or now_ms - self.unread_since_ms > patience_ms
 
 
 def _written(fileno: int, chunks: list[Buffer]) -> int:
-    """How many bytes of the chunks the socket accepted."""
+    """Writes chunks to the socket. Returns the number of bytes that it accepted."""
     sent = 0
     for start in range(0, len(chunks), _CHUNKS_MAX):
         group = chunks[start : start + _CHUNKS_MAX]
@@ -97,8 +97,8 @@ def _written(fileno: int, chunks: list[Buffer]) -> int:
 
 
 def _write_with_files(chunks: list[Buffer], size: int, transport: asyncio.Transport) -> None:
-    """What the client accepts at once leaves from the page cache; the rest is read, and waits in
-    the transport like everything else.
+    """Bytes that the client accepts at once leave from the page cache; the rest is read, and waits
+    in the transport like everything else.
     """
     sent = 0
     if not transport.get_write_buffer_size() and not transport.is_closing():

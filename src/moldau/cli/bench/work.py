@@ -20,7 +20,7 @@ from moldau.core.producer.batching import Delivery
 from moldau.frozen import frozen
 from moldau.protocol.errors import MoldauError
 
-# So many records are sent before the loop and the progress bar get their turn.
+# Records that are sent before the event loop and the progress bar get their turn.
 _BURST = 200
 _SILENCE_MS = 10_000
 _UPDATE_EVERY_MS = 200

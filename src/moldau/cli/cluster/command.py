@@ -223,7 +223,7 @@ def api_versions(
       moldau cluster api-versions --broker 1
     """
     from moldau.client.admin.cluster import served_versions
-    from moldau.client.cluster.node_connection import spoken
+    from moldau.client.cluster.node_connection import supported_versions
     from moldau.protocol.api_keys import API_VERSIONS, ApiKey
     from moldau.protocol.messages import request_class
 
@@ -233,7 +233,7 @@ def api_versions(
         name, used = str(api.api_key), None
         if api.api_key in API_VERSIONS:
             name = ApiKey(api.api_key).name
-            ours = spoken(request_class(api.api_key))
+            ours = supported_versions(request_class(api.api_key))
             newest = min(ours.newest, api.max_version)
             used = newest if newest >= max(ours.oldest, api.min_version) else None
         rows.append((api.api_key, name, api.min_version, api.max_version, used))

@@ -168,7 +168,7 @@ class _Dump:
             if isinstance(item, Problem):
                 self._problems += 1
             elif isinstance(item, Remark) and item.is_unread:
-                # Shown even with --check: else it would look like a file without problems.
+                # Shown even with --check: otherwise it would look like a file without problems.
                 self._unread += 1
             elif self._problems_only:
                 continue

@@ -57,8 +57,8 @@ def remark_line(remark: Remark) -> str:
 
 
 def _where(item: Problem | Remark) -> str:
-    place = "" if item.position is None else f": position {item.position}"
-    return shown_path(item.path) + place
+    position = "" if item.position is None else f": position {item.position}"
+    return shown_path(item.path) + position
 
 
 class JsonLines:
@@ -192,7 +192,7 @@ def row_line(row: Row) -> str:
 
 
 def _java(name: str, value: Any) -> str:
-    """As Java prints it."""
+    """The value as Java prints it."""
     if name in _OPTIONAL:
         return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -145,7 +145,7 @@ class Tables:
 
     def __init__(self, console: Console, *, records: bool = False) -> None:
         self._console = console
-        # With records, a batch is a line between their rows instead of a row of its own.
+        # If records are shown, a batch is a line between their rows instead of a row of its own.
         self._records = records
         self._pages: Pages | None = None
         self._kind: type | None = None

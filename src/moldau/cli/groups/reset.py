@@ -7,11 +7,19 @@ import typer
 
 from moldau.cli.groups.options import AllGroups, Groups, Topics, chosen_groups
 from moldau.cli.shared.connection import Connection, run
-from moldau.cli.shared.output import AsJson, Yes, complain, confirm, must_ask, show_json, show_table
+from moldau.cli.shared.output import (
+    AsJson,
+    Yes,
+    complain,
+    confirm,
+    must_confirm,
+    show_json,
+    show_table,
+)
 from moldau.cli.shared.parsing import parse_ago_ms, parse_time_ms
 
 if TYPE_CHECKING:
-    from moldau.cli.groups.reset_plan import Plan, ResetScope, Way
+    from moldau.cli.groups.reset_plan import Plan, ResetMethod, ResetScope
     from moldau.client.cluster.cluster import Cluster
 
 _WHERE = "New offsets"
@@ -113,10 +121,10 @@ def reset_offsets(  # noqa: PLR0913 - each parameter is an option of the command
 
     if execute and dry_run:
         raise typer.BadParameter("--execute and --dry-run exclude each other.")
-    is_confirming = execute and must_ask(yes=yes)
+    is_confirming = execute and must_confirm(yes=yes)
     if all_topics == bool(topics) and (from_file is None or topics):
         raise typer.BadParameter("give either --topic or --all-topics.")
-    ways = {
+    methods = {
         "--to-earliest": to_earliest or None,
         "--to-latest": to_latest or None,
         "--to-current": to_current or None,
@@ -126,12 +134,12 @@ def reset_offsets(  # noqa: PLR0913 - each parameter is an option of the command
         "--by-duration": by_duration,
         "--from-file": from_file,
     }
-    way = _way(groups or [], ways)
+    method = _method(groups or [], methods)
     scope = ResetScope(topics=tuple(topics or ()), all_topics=all_topics)
 
     async def plan(cluster: "Cluster") -> "dict[str, Plan]":
         names = await chosen_groups(cluster, groups, all_groups=all_groups)
-        return {name: await _plan(cluster, name, scope, way) for name in names}
+        return {name: await _plan(cluster, name, scope, method) for name in names}
 
     plans = run(connection, plan)
     if is_confirming:
@@ -179,7 +187,7 @@ def _plan_json(group_id: str, plan: "Plan", *, execute: bool) -> dict[str, Any]:
     }
 
 
-def _way(groups: list[str], options: dict[str, Any]) -> "Way":
+def _method(groups: list[str], options: dict[str, Any]) -> "ResetMethod":
     from moldau.cli.groups import reset_plan
 
     chosen = {name: value for name, value in options.items() if value is not None}
@@ -206,7 +214,9 @@ def _way(groups: list[str], options: dict[str, Any]) -> "Way":
             return reset_plan.from_plans(reset_plan.read_plans(content, groups))
 
 
-async def _plan(cluster: "Cluster", group_id: str, scope: "ResetScope", way: "Way") -> "Plan":
+async def _plan(
+    cluster: "Cluster", group_id: str, scope: "ResetScope", method: "ResetMethod"
+) -> "Plan":
     from moldau.cli.groups.reset_plan import Request
     from moldau.client.admin.groups import describe_group
     from moldau.client.errors import ClientError
@@ -223,7 +233,7 @@ async def _plan(cluster: "Cluster", group_id: str, scope: "ResetScope", way: "Wa
         partitions=await scope.partitions(cluster, group_id),
         warn=lambda text: complain("groups reset-offsets", text),
     )
-    return dict(sorted((await way(request)).items()))
+    return dict(sorted((await method(request)).items()))
 
 
 async def _commit(cluster: "Cluster", plans: "dict[str, Plan]") -> None:

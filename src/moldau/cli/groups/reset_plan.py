@@ -1,4 +1,4 @@
-"""The new offsets of `moldau groups reset-offsets`: each way of Kafka's tool, with the same
+"""The new offsets of `moldau groups reset-offsets`: each method of Kafka's tool, with the same
 results.
 """
 
@@ -47,7 +47,7 @@ class Request:
     warn: Warn
 
 
-Way: TypeAlias = Callable[[Request], Awaitable[Plan]]
+ResetMethod: TypeAlias = Callable[[Request], Awaitable[Plan]]
 
 
 async def to_earliest(request: Request) -> Plan:
@@ -71,14 +71,14 @@ async def to_current(request: Request) -> Plan:
     return known | await _ends(request, others)
 
 
-def to_offset(offset: int) -> Way:
+def to_offset(offset: int) -> ResetMethod:
     async def plan(request: Request) -> Plan:
         return await _within_logs(request, dict.fromkeys(request.partitions, offset))
 
     return plan
 
 
-def shift_by(count: int) -> Way:
+def shift_by(count: int) -> ResetMethod:
     async def plan(request: Request) -> Plan:
         committed = await committed_offsets(request.cluster, request.group_id)
         shifted = {}
@@ -93,7 +93,7 @@ def shift_by(count: int) -> Way:
     return plan
 
 
-def to_time(time_ms: int) -> Way:
+def to_time(time_ms: int) -> ResetMethod:
     """The first record at that time or later; the end if there is none."""
 
     async def plan(request: Request) -> Plan:
@@ -109,7 +109,7 @@ def to_time(time_ms: int) -> Way:
     return plan
 
 
-def from_plans(plans: Mapping[str, Plan]) -> Way:
+def from_plans(plans: Mapping[str, Plan]) -> ResetMethod:
     async def plan(request: Request) -> Plan:
         if request.group_id not in plans:
             raise ClientError(f"the file has no plan for group '{request.group_id}'")

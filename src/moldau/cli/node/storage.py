@@ -169,7 +169,7 @@ def _properties(meta: MetaProperties) -> dict[str, str | int | None]:
 
 
 def _show_lines(info: StorageInfo) -> None:
-    """As kafka-storage prints it."""
+    """Prints lines like those of kafka-storage."""
     paths = [str(path) for path in info.directories]
     _show_list("Found log directory:", "Found log directories:", paths)
     for meta in list(info.metadata.values())[:1]:

@@ -198,7 +198,7 @@ def run(  # noqa: PLR0913 - each parameter is an option of the command
                     count(progress)
                     show(progress)
 
-                running.run(once=once, show=on_progress, tell=on_phase)
+                running.run(once=once, show=on_progress, report_phase=on_phase)
         finally:
             session.stop()
     typer.echo("stopped; the next run resumes from here", err=as_json)
@@ -216,10 +216,10 @@ def _ensure_topics(pipeline: "Pipeline", on_phase: "Callable[[str], None]") -> N
 
 def _stoppable(session: Any, pipeline: "Pipeline", folder: "RunFolder", master: str) -> "Running":
     """A run that SIGINT and SIGTERM stop between two batches."""
-    from moldau.pipelines.run.cluster import ask_tasks, is_local
+    from moldau.pipelines.run.cluster import check_tasks, is_local
     from moldau.pipelines.run.runner import Running
 
-    shares_disk = is_local(master) or ask_tasks(session, str(folder.path), _complain)
+    shares_disk = is_local(master) or check_tasks(session, str(folder.path), _complain)
     running = Running(session, pipeline, folder, shares_disk=shares_disk)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: running.stop())
@@ -249,7 +249,7 @@ def status(file: _File, checkpoint: _Checkpoint = None, as_json: AsJson = False)
 def stop(file: _File, checkpoint: _Checkpoint = None) -> None:
     """Stop a running pipeline after its current batch."""
     pipeline, folder = _loaded(file, None, checkpoint)
-    if not folder.ask_to_stop():
+    if not folder.request_stop():
         raise MoldauError(f"{pipeline.name} is not running")
     typer.echo(f"{pipeline.name} stops after its current batch")
 
@@ -303,8 +303,8 @@ def reset(
         raise MoldauError(f"{pipeline.name} is running; stop it first")
     if folder.is_here and not folder.path.exists():
         raise MoldauError(f"{pipeline.name} has no state at {folder.path}")
-    place = folder.path if folder.is_here else folder.checkpoint
-    confirm(f"Delete {place}? Written data stays, and may be written again.", yes=yes)
+    location = folder.path if folder.is_here else folder.checkpoint
+    confirm(f"Delete {location}? Written data stays, and may be written again.", yes=yes)
     if not folder.is_here:
         _forget_url(folder.checkpoint, pipeline.name, _spark_settings(conf, None, None))
     folder.forget()

@@ -14,5 +14,5 @@ def end_with_stdin() -> None:
 
 def _wait_and_end() -> None:
     while os.read(sys.stdin.fileno(), 1024):
-        """The content does not matter."""
+        """The content does not matter, only the end of the input."""
     os._exit(_STATUS)

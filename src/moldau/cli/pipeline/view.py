@@ -35,14 +35,14 @@ class View(Protocol):
     def __call__(self, queries: list["QueryProgress"]) -> None: ...
 
     def phase(self, phase: str) -> None:
-        """Shows what the run does before its queries exist."""
+        """Shows the phase of a run that has no queries yet."""
 
 
 def cells(query: Mapping[str, Any]) -> tuple[Any, ...]:
     """The cells of a query's row, in the order of COLUMNS."""
     return (
         query["query"],
-        ", ".join(map(_near, query["targets"])),
+        ", ".join(map(_short_path, query["targets"])),
         state_text(query),
         query["batch"],
         query["rows"],
@@ -86,7 +86,7 @@ def expectation_lines(queries: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _near(target: str) -> str:
+def _short_path(target: str) -> str:
     """A table's path, relative if that is shorter."""
     return min(target, os.path.relpath(target), key=len) if target.startswith("/") else target
 

@@ -84,16 +84,16 @@ async def consume_all(cluster: Cluster, reading: Reading, settings: Mapping[str,
         # Raises if the topic does not have it.
         topics[partition.topic].partition(partition.partition)
     async with Consumer(**settings) as consumer:
-        share = _Share(cluster, consumer, reading.start, {*names})
+        assignment = _Assignment(cluster, consumer, reading.start, {*names})
         if reading.group_id is not None and reading.pattern is not None:
-            consumer.subscribe(pattern=reading.pattern, listener=share)
+            consumer.subscribe(pattern=reading.pattern, listener=assignment)
         elif reading.group_id is not None:
-            consumer.subscribe(names, listener=share)
+            consumer.subscribe(names, listener=assignment)
         else:
             chosen = {*partitions}.union(*(topics[name].topic_partitions for name in names))
             consumer.assign(sorted(chosen))
-            await share.begin(sorted(chosen))
-        printer = _Printer(cluster, reading, consumer, share)
+            await assignment.begin(sorted(chosen))
+        printer = _Printer(cluster, reading, consumer, assignment)
         # On a terminal the records themselves show the progress.
         is_shown = reading.stops_at_the_end and not sys.stdout.isatty()
         with progress_bar("consuming", reading.count_max, is_shown=is_shown) as bar:
@@ -101,12 +101,12 @@ async def consume_all(cluster: Cluster, reading: Reading, settings: Mapping[str,
 
 
 async def _matching(cluster: Cluster, pattern: re.Pattern[str]) -> list[str]:
-    topics = (await cluster.with_patience(lambda: cluster.metadata(None))).topics.values()
+    topics = (await cluster.with_retries(lambda: cluster.metadata(None))).topics.values()
     names = (topic.name for topic in topics if not topic.is_internal)
     return sorted(name for name in names if pattern.fullmatch(name))
 
 
-class _Share:
+class _Assignment:
     """The consumer's assignment and where to start in it; also the listener of a group."""
 
     def __init__(
@@ -141,19 +141,19 @@ class _Share:
 
 class _Printer:
     def __init__(
-        self, cluster: Cluster, reading: Reading, consumer: Consumer, share: _Share
+        self, cluster: Cluster, reading: Reading, consumer: Consumer, assignment: _Assignment
     ) -> None:
         self._clock = cluster.clock
         self._reading = reading
         self._consumer = consumer
-        self._share = share
+        self._assignment = assignment
         self._out = sys.stdout.buffer
         self._count = 0
         self._silent_since_ms = self._clock.mono_ms()
         self._unfinished: dict[TopicPartition, int] = {}
         """End offsets of the partitions that are not yet read to the end."""
         self._measured = 0
-        """The version of the share for which the end offsets were fetched."""
+        """The version of the assignment for which the end offsets were fetched."""
 
     async def run(self, bar: Bar) -> int:
         while not await self._is_done():
@@ -184,10 +184,10 @@ class _Printer:
 
     async def _is_at_the_end(self) -> bool:
         """The end when the partitions were assigned; it is fetched again for each assignment."""
-        if not self._share.is_known:
+        if not self._assignment.is_known:
             return False
-        if self._measured != self._share.version:
-            self._measured = self._share.version
+        if self._measured != self._assignment.version:
+            self._measured = self._assignment.version
             self._unfinished = await self._consumer.end_offsets(self._consumer.assignment())
         for partition, end in list(self._unfinished.items()):
             if partition not in self._consumer.assignment():

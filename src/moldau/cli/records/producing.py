@@ -24,7 +24,7 @@ from moldau.protocol.errors import MoldauError
 from moldau.types import NO_OFFSET
 
 _PROBLEMS_SHOWN_MAX = 5
-# So many records are sent before the event loop turns to the network.
+# Records that are sent before the event loop handles the network.
 _RECORDS_PER_TURN = 500
 _CHECK_RETRIES_MS = 1_000
 # How long an interrupted command waits for records that are already taken.
@@ -36,7 +36,7 @@ OnRetry = Callable[[str], None]
 
 @frozen(kw_only=True)
 class Shape:
-    """How input becomes records."""
+    """The rules by which input lines become records."""
 
     is_json: bool = False
     key_separator: bytes | None = None

@@ -1,5 +1,5 @@
-"""How `moldau consume` prints a record: parts between separators, JSON, or a format of the user's
-own with kcat's letters.
+"""Formats of `moldau consume`: parts between separators, JSON, or a format of the user's own with
+kcat's letters.
 """
 
 import re

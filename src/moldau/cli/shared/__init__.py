@@ -1,3 +1,3 @@
-"""What all commands share: connecting, parsing, output, progress, completion, escaping. Nothing
-here knows a particular command.
+"""The common parts of all commands: connecting, parsing, output, progress, completion, escaping.
+Nothing here knows a particular command.
 """

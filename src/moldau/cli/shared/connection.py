@@ -1,4 +1,4 @@
-"""How a command reaches a cluster: the options that all commands share, and the event loop that
+"""Connects a command to a cluster: the options that all commands share, and the event loop that
 runs them. Ctrl-C cancels the running work, which can clean up, and the status is 130.
 """
 
@@ -148,10 +148,10 @@ def run(
                 raise ClientError(f"{error}; {hint}") from None
 
     with asyncio.Runner(loop_factory=_fast_loop if fast else None) as runner:
-        return runner.run(_ended_by_sigterm(work()))
+        return runner.run(_cancelled_by_sigterm(work()))
 
 
-async def _ended_by_sigterm(work: Awaitable[Result]) -> Result:
+async def _cancelled_by_sigterm(work: Awaitable[Result]) -> Result:
     """SIGTERM cancels the work as Ctrl-C does, so that a member leaves its group."""
     task = asyncio.ensure_future(work)
     was_terminated = False

@@ -127,7 +127,7 @@ def confirm(question: str, *, yes: bool) -> None:
     """Asks on the terminal before a change that cannot be undone, also if stdout is redirected.
     Scripts have to pass --yes.
     """
-    if not must_ask(yes=yes):
+    if not must_confirm(yes=yes):
         return
     # typer's own prompt puts a space on stdout, which may be a file.
     sys.stderr.write(f"{printable(question)} [y/N]: ")
@@ -137,7 +137,7 @@ def confirm(question: str, *, yes: bool) -> None:
         raise typer.Abort
 
 
-def must_ask(*, yes: bool) -> bool:
+def must_confirm(*, yes: bool) -> bool:
     """Whether to ask for confirmation. Raises BadParameter if that needs a terminal and there is
     none.
     """

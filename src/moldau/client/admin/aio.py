@@ -1,5 +1,5 @@
 """The admin client for asyncio. What fails for one item is a value beside its siblings; what fails
-as a whole is raised. Errors that may pass are retried for default.api.timeout.ms.
+as a whole is raised. Retriable errors are retried for default.api.timeout.ms.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,7 +22,7 @@ class Admin(TopicMethods, GroupMethods):
 
     It belongs to one event loop, whose tasks may use it at the same time. An error that concerns
     one item is a value in the result of the call. An error of the whole call is raised: KafkaError
-    if a broker reports it, ClientError otherwise. Errors that may pass are retried for
+    if a broker reports it, ClientError otherwise. Retriable errors are retried for
     default.api.timeout.ms.
 
     Examples:
@@ -45,7 +45,7 @@ class Admin(TopicMethods, GroupMethods):
         Returns:
             Its id, its controller and its brokers.
         """
-        return await self._patiently(lambda: cluster.describe_cluster(self._cluster))
+        return await self._with_retries(lambda: cluster.describe_cluster(self._cluster))
 
     async def describe_quorum(self) -> DescribedQuorum:
         """Describes the controllers' metadata quorum.
@@ -53,18 +53,20 @@ class Admin(TopicMethods, GroupMethods):
         Returns:
             Its leader, voters and observers, and how far each has replicated the metadata log.
         """
-        return await self._patiently(lambda: quorum.describe_quorum(self._cluster))
+        return await self._with_retries(lambda: quorum.describe_quorum(self._cluster))
 
     async def describe_features(self, *, broker_id: int | None = None) -> DescribedFeatures:
         """Describes the features of the cluster, such as `metadata.version`.
 
         Args:
-            broker_id: The broker to ask; None for any.
+            broker_id: The broker to query; None for any.
 
         Returns:
             The levels that the broker supports, and those that the cluster has finalized.
         """
-        return await self._patiently(lambda: features.describe_features(self._cluster, broker_id))
+        return await self._with_retries(
+            lambda: features.describe_features(self._cluster, broker_id)
+        )
 
     async def update_features(
         self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False
@@ -78,7 +80,7 @@ class Admin(TopicMethods, GroupMethods):
         Returns:
             For each feature None if it has its new level, or the error.
         """
-        return await self._patiently(
+        return await self._with_retries(
             lambda: features.update_features(self._cluster, updates, validate_only=validate_only)
         )
 
@@ -86,12 +88,12 @@ class Admin(TopicMethods, GroupMethods):
         """Lists the requests that a broker serves.
 
         Args:
-            broker_id: The broker to ask; None for any.
+            broker_id: The broker to query; None for any.
 
         Returns:
             For the name of each API the oldest and newest version.
         """
-        served = await self._patiently(lambda: cluster.served_versions(self._cluster, broker_id))
+        served = await self._with_retries(lambda: cluster.served_versions(self._cluster, broker_id))
         names = {int(key): key.name for key in ApiKey}
         return {
             names.get(api.api_key, str(api.api_key)): VersionRange(api.min_version, api.max_version)
@@ -107,7 +109,7 @@ class Admin(TopicMethods, GroupMethods):
         Raises:
             KafkaError: The controller refused it.
         """
-        await self._patiently(lambda: cluster.unregister_broker(self._cluster, broker_id))
+        await self._with_retries(lambda: cluster.unregister_broker(self._cluster, broker_id))
 
     async def describe_log_dirs(
         self, broker_ids: Collection[int] | None = None
@@ -125,7 +127,7 @@ class Admin(TopicMethods, GroupMethods):
             nodes = await self._cluster.brokers() if broker_ids is None else broker_ids
             return await log_dirs.describe_log_dirs(self._cluster, nodes)
 
-        return await self._patiently(describe)
+        return await self._with_retries(describe)
 
     async def alter_replica_log_dirs(
         self, broker_id: int, moves: Mapping[TopicPartition, str]
@@ -140,6 +142,6 @@ class Admin(TopicMethods, GroupMethods):
             For each partition None if the move was accepted, or the error. The move itself takes
             longer; `describe_log_dirs` shows it as a future replica.
         """
-        return await self._patiently(
+        return await self._with_retries(
             lambda: log_dirs.alter_replica_log_dirs(self._cluster, broker_id, moves)
         )

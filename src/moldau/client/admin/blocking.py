@@ -31,7 +31,7 @@ class Admin:
 
     Any number of threads may use it. A forked process needs one of its own. An error that concerns
     one item is a value in the result of the call. An error of the whole call is raised: KafkaError
-    if a broker reports it, ClientError otherwise. Errors that may pass are retried for
+    if a broker reports it, ClientError otherwise. Retriable errors are retried for
     default.api.timeout.ms.
 
     Examples:
@@ -62,7 +62,7 @@ class Admin:
 
     def __del__(self) -> None:
         if hasattr(self, "_thread"):
-            self._thread.end_alone(self, self._admin.close)
+            self._thread.end_in_background(self, self._admin.close)
 
     def __enter__(self) -> Self:
         return self

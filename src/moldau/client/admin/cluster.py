@@ -43,7 +43,7 @@ async def describe_cluster(cluster: Cluster) -> DescribedCluster:
         return await _described_by_metadata(cluster)
     newest = connection.newest_of(DescribeClusterRequest)
     request = DescribeClusterRequest(include_fenced_brokers=newest >= _FENCED_VERSION)
-    answer = await connection.ask(request, DescribeClusterResponse)
+    answer = await connection.send(request, DescribeClusterResponse)
     check(answer.error_code, answer.error_message)
     brokers = [
         DescribedBroker(
@@ -72,5 +72,5 @@ async def served_versions(cluster: Cluster, node_id: int | None = None) -> ApiVe
 async def unregister_broker(cluster: Cluster, node_id: int) -> None:
     """Removes a broker that will not come back."""
     request = UnregisterBrokerRequest(broker_id=node_id)
-    answer = await cluster.ask(None, request, UnregisterBrokerResponse)
+    answer = await cluster.send(None, request, UnregisterBrokerResponse)
     check(answer.error_code, answer.error_message)

@@ -40,7 +40,7 @@ _BROKERS_OWN = {ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER}
 
 
 class ConfigSource(IntEnum):
-    """Where the value of a setting comes from."""
+    """The source of a setting's value."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -53,8 +53,8 @@ class ConfigSource(IntEnum):
     DYNAMIC_GROUP_CONFIG = 8
 
 
-# What is set on a resource itself, by its kind and whether it has a name.
-_SET_ON = {
+# The source of settings that are set on a resource itself, by its kind and whether it has a name.
+_SOURCE_OF = {
     (ConfigResourceType.TOPIC, True): ConfigSource.DYNAMIC_TOPIC_CONFIG,
     (ConfigResourceType.BROKER, True): ConfigSource.DYNAMIC_BROKER_CONFIG,
     (ConfigResourceType.BROKER, False): ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
@@ -77,7 +77,7 @@ class ConfigType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What a `ConfigChange` does. APPEND and SUBTRACT are for settings that are lists."""
+    """The kind of a `ConfigChange`. APPEND and SUBTRACT are for settings that are lists."""
 
     SET = 0
     DELETE = 1
@@ -127,7 +127,7 @@ class ConfigChange(NamedTuple):
 
 
 def node_of(resource: ConfigResource) -> int | None:
-    """The broker to ask: itself for its own settings, any broker (None) for all others."""
+    """The broker to query: a broker for its own settings, any broker (None) for all others."""
     return int(resource.name) if resource.kind in _BROKERS_OWN and resource.name else None
 
 
@@ -150,7 +150,7 @@ async def describe_configs(
         include_synonyms=True,
         include_documentation=documentation,
     )
-    answer = await cluster.ask(node_of(resource), request, DescribeConfigsResponse)
+    answer = await cluster.send(node_of(resource), request, DescribeConfigsResponse)
     found = []
     for result in answer.results:
         check(result.error_code, result.error_message)
@@ -206,7 +206,7 @@ async def alter_configs(
         ],
         validate_only=validate_only,
     )
-    answer = await connection.ask(request, IncrementalAlterConfigsResponse)
+    answer = await connection.send(request, IncrementalAlterConfigsResponse)
     for result in answer.responses:
         if result.error_code:
             fail(result.error_code, result.error_message)
@@ -222,7 +222,7 @@ async def _replace_configs(
     """For brokers before 2.3, which replace all settings of a resource: the current ones are sent
     along. A concurrent change of the same resource may be lost, as with Kafka's own old tools.
     """
-    source = _SET_ON.get((resource.kind, bool(resource.name)))
+    source = _SOURCE_OF.get((resource.kind, bool(resource.name)))
     if source is None:
         kind = resource.kind.name.lower().replace("_", " ")
         raise UnsupportedError(f"brokers before 2.3 cannot change settings of a {kind}")
@@ -247,7 +247,7 @@ async def _replace_configs(
         ],
         validate_only=validate_only,
     )
-    answer = await cluster.ask(node_of(resource), request, AlterConfigsResponse)
+    answer = await cluster.send(node_of(resource), request, AlterConfigsResponse)
     for result in answer.responses:
         check(result.error_code, result.error_message)
 
@@ -267,6 +267,6 @@ def _apply(change: ConfigChange, wanted: dict[str, str | None]) -> None:
 async def list_config_resources(cluster: Cluster, kind: ConfigResourceType) -> list[str]:
     """Names of the resources of this kind that have settings."""
     request = ListConfigResourcesRequest(resource_types=[kind])
-    answer = await cluster.ask(None, request, ListConfigResourcesResponse, oldest=1)
+    answer = await cluster.send(None, request, ListConfigResourcesResponse, oldest=1)
     check(answer.error_code)
     return sorted(row.resource_name for row in answer.config_resources)

@@ -31,7 +31,7 @@ class DescribedFeatures(NamedTuple):
     supported: dict[str, LevelRange]
     finalized: dict[str, LevelRange]
     epoch: int
-    """Of the finalized features; -1 if there are none."""
+    """The epoch of the finalized features; -1 if there are none."""
 
 
 class UpgradeType(IntEnum):
@@ -53,7 +53,7 @@ class FeatureUpdate(NamedTuple):
 async def describe_features(cluster: Cluster, node_id: int | None = None) -> DescribedFeatures:
     """The features as one broker reports them."""
     # Levels change, so the versions that the connection requested when it was opened may be old.
-    served = await (await cluster.connection(node_id)).ask_versions()
+    served = await (await cluster.connection(node_id)).request_versions()
     return DescribedFeatures(
         {
             feature.name: LevelRange(feature.min_version, feature.max_version)
@@ -83,7 +83,7 @@ async def update_features(
         ],
         validate_only=validate_only,
     )
-    answer = await cluster.ask_controller(
+    answer = await cluster.send_to_controller(
         request, UpdateFeaturesResponse, oldest=_UPGRADE_TYPE_VERSION
     )
     done: dict[str, KafkaError | None] = dict.fromkeys(updates)

@@ -14,7 +14,6 @@ from moldau.protocol.messages.leave_group import (
 )
 from moldau.protocol.versions import LEAVE_GROUP_MEMBERS
 
-# The first version with several members and instance ids.
 _REASON_MAX = 255
 
 
@@ -45,13 +44,13 @@ async def remove_members(
     )
 
     async def attempt() -> LeaveGroupResponse:
-        answer = await cluster.ask_coordinator(
+        answer = await cluster.send_to_coordinator(
             group_id, request, LeaveGroupResponse, oldest=LEAVE_GROUP_MEMBERS
         )
         check(answer.error_code, f"group '{group_id}'")
         return answer
 
-    answer = await cluster.with_patience(attempt)
+    answer = await cluster.with_retries(attempt)
     if len(answer.members) != len(members):
         raise ClientError(f"the answer for group '{group_id}' lacks members")
     return {

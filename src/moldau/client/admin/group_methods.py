@@ -187,7 +187,7 @@ class GroupMethods(AdminSession):
 
         Args:
             partitions: The partitions.
-            broker_id: The replica to ask; None for the leader of each partition.
+            broker_id: The replica to query; None for the leader of each partition.
 
         Returns:
             The producers, sorted by partition.

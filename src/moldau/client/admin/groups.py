@@ -55,8 +55,7 @@ from moldau.types import NO_EPOCH, NO_OFFSET, TopicPartition
 CONSUMER_PROTOCOL_TYPE = "consumer"
 STATE_EMPTY = "Empty"
 STATE_DEAD = "Dead"
-# The first version with several groups in one request (Kafka 3.0).
-# From 10 on topics are named by ids, and offsets of a deleted topic cannot be named.
+# From version 10 on topics are named by ids, and offsets of a deleted topic cannot be named.
 _FETCH_NAMES_VERSION_MAX = OFFSET_FETCH_TOPIC_IDS - 1
 # The first version that can request all offsets of the group.
 _FETCH_ALL_VERSION = 2
@@ -109,7 +108,7 @@ class Group(NamedTuple):
 
     @property
     def is_active(self) -> bool:
-        """Whether it has members, or is about to."""
+        """Whether it has members, or is about to have some."""
         return self.state not in {STATE_EMPTY, STATE_DEAD}
 
 
@@ -130,12 +129,12 @@ async def list_groups(
     oldest = _KINDS_VERSION if kinds else _STATES_VERSION if states else 0
     for node_id in await cluster.brokers():
 
-        async def ask(node_id: int = node_id) -> ListGroupsResponse:
-            answer = await cluster.ask(node_id, request, ListGroupsResponse, oldest=oldest)
+        async def attempt(node_id: int = node_id) -> ListGroupsResponse:
+            answer = await cluster.send(node_id, request, ListGroupsResponse, oldest=oldest)
             check(answer.error_code, f"listing the groups of broker {node_id}")
             return answer
 
-        for row in (await cluster.with_patience(ask)).groups:
+        for row in (await cluster.with_retries(attempt)).groups:
             # On the wire it is lower case; Kafka's tools, and descriptions here, say Classic.
             kind = row.group_type.capitalize()
             found[row.group_id] = ListedGroup(
@@ -152,12 +151,12 @@ async def describe_group(cluster: Cluster, group_id: str) -> Group | None:
         connection = await cluster.connection(node_id)
         if connection.serves(ApiKey.CONSUMER_GROUP_DESCRIBE):
             request = ConsumerGroupDescribeRequest(group_ids=[group_id])
-            answer = await connection.ask(request, ConsumerGroupDescribeResponse)
+            answer = await connection.send(request, ConsumerGroupDescribeResponse)
             (described,) = answer.groups
             if described.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
                 check(described.error_code, described.error_message)
                 return _new_group(described, node_id)
-        classic = await connection.ask(
+        classic = await connection.send(
             DescribeGroupsRequest(groups=[group_id]), DescribeGroupsResponse
         )
         (found,) = classic.groups
@@ -166,7 +165,7 @@ async def describe_group(cluster: Cluster, group_id: str) -> Group | None:
         check(found.error_code, found.error_message)
         return None if found.group_state == STATE_DEAD else _classic_group(found, node_id)
 
-    return await cluster.with_patience(attempt)
+    return await cluster.with_retries(attempt)
 
 
 def _classic_group(group: DescribedGroup, coordinator: int) -> Group:
@@ -238,14 +237,14 @@ async def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartit
             request = OffsetFetchRequest(
                 groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)]
             )
-            answer = await connection.ask(request, OffsetFetchResponse, wanted)
+            answer = await connection.send(request, OffsetFetchResponse, wanted)
             (group,) = answer.groups
             return _committed(group_id, group.error_code, group.topics)
         request = OffsetFetchRequest(group_id=group_id, topics=None)
-        answer = await connection.ask(request, OffsetFetchResponse, wanted)
+        answer = await connection.send(request, OffsetFetchResponse, wanted)
         return _committed(group_id, answer.error_code, answer.topics)
 
-    return await cluster.with_patience(attempt)
+    return await cluster.with_retries(attempt)
 
 
 def _committed(
@@ -291,7 +290,7 @@ async def commit_each(
     offsets: Mapping[TopicPartition, Committed],
     identity: CommitIdentity | None = None,
 ) -> dict[TopicPartition, KafkaError | None]:
-    """The error of each partition, or None; errors that may pass are retried."""
+    """The error of each partition, or None; retriable errors are retried."""
     if not offsets:
         return {}
     committer = identity or CommitIdentity()
@@ -315,7 +314,7 @@ async def commit_each(
             group_instance_id=committer.instance_id,
             topics=list(topics.values()),
         )
-        answer = await cluster.ask_coordinator(
+        answer = await cluster.send_to_coordinator(
             group_id, request, OffsetCommitResponse, newest=_COMMIT_NAMES_VERSION_MAX
         )
         done: dict[TopicPartition, KafkaError | None] = {}
@@ -329,7 +328,7 @@ async def commit_each(
                 done[partition] = error
         return done
 
-    return await cluster.with_patience(attempt)
+    return await cluster.with_retries(attempt)
 
 
 async def delete_groups(
@@ -337,7 +336,7 @@ async def delete_groups(
 ) -> dict[str, KafkaError | None]:
     async def attempt(group_id: str) -> KafkaError | None:
         request = DeleteGroupsRequest(groups_names=[group_id])
-        answer = await cluster.ask_coordinator(group_id, request, DeleteGroupsResponse)
+        answer = await cluster.send_to_coordinator(group_id, request, DeleteGroupsResponse)
         try:
             check(answer.results[0].error_code)
         except KafkaError as error:
@@ -349,7 +348,7 @@ async def delete_groups(
     done: dict[str, KafkaError | None] = {}
     for group_id in group_ids:
         try:
-            done[group_id] = await cluster.with_patience(partial(attempt, group_id))
+            done[group_id] = await cluster.with_retries(partial(attempt, group_id))
         except KafkaError as error:
             done[group_id] = error
     return done
@@ -366,7 +365,7 @@ async def delete_offsets(
 
     async def attempt() -> dict[TopicPartition, KafkaError | None]:
         request = OffsetDeleteRequest(group_id=group_id, topics=list(topics.values()))
-        answer = await cluster.ask_coordinator(group_id, request, OffsetDeleteResponse)
+        answer = await cluster.send_to_coordinator(group_id, request, OffsetDeleteResponse)
         check(answer.error_code, f"group '{group_id}'")
         return {
             TopicPartition(result.name, row.partition_index): (
@@ -376,4 +375,4 @@ async def delete_offsets(
             for row in result.partitions
         }
 
-    return await cluster.with_patience(attempt)
+    return await cluster.with_retries(attempt)

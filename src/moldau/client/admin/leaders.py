@@ -32,7 +32,7 @@ async def elect_leaders(
         timeout_ms=cluster.settings.request_timeout_ms,
     )
     oldest = _UNCLEAN_VERSION if kind is ElectionType.UNCLEAN else 0
-    answer = await cluster.ask_controller(request, ElectLeadersResponse, oldest=oldest)
+    answer = await cluster.send_to_controller(request, ElectLeadersResponse, oldest=oldest)
     check(answer.error_code)
     rows = [row for topic in answer.replica_election_results for row in topic.partition_result]
     check_controller(row.error_code for row in rows)

@@ -37,7 +37,9 @@ class Replica(NamedTuple):
     partition: TopicPartition
     size_bytes: int
     offset_lag: int
-    """How many records the high watermark is ahead; of a future replica, the current replica."""
+    """The number of records by which the high watermark is ahead; for a future replica, by which
+    the current replica is ahead.
+    """
     is_future: bool
     """Whether it is being moved to this directory."""
     damaged: tuple[DamagedRange, ...] = ()
@@ -61,7 +63,7 @@ async def describe_log_dirs(cluster: Cluster, node_ids: Iterable[int]) -> list[L
     found = []
     for node_id in node_ids:
         request = DescribeLogDirsRequest(topics=None)
-        answer = await cluster.ask(node_id, request, DescribeLogDirsResponse)
+        answer = await cluster.send(node_id, request, DescribeLogDirsResponse)
         check(answer.error_code)
         found += [_directory(node_id, row) for row in answer.results]
     return found
@@ -111,7 +113,7 @@ async def alter_replica_log_dirs(
             for path, topics in directories.items()
         ]
     )
-    answer = await cluster.ask(node_id, request, AlterReplicaLogDirsResponse)
+    answer = await cluster.send(node_id, request, AlterReplicaLogDirsResponse)
     return {
         TopicPartition(topic.topic_name, row.partition_index): (
             KafkaError(error_code(row.error_code)) if row.error_code else None

@@ -42,9 +42,9 @@ class FoundOffset(NamedTuple):
     offset: int
     """-1 if no record matches."""
     timestamp: int
-    """Of the record, in milliseconds since 1970; -1 for EARLIEST and LATEST."""
+    """The timestamp of the record, in milliseconds since 1970; -1 for EARLIEST and LATEST."""
     leader_epoch: int
-    """Of the leader that wrote the record; -1 if it is unknown."""
+    """The epoch of the leader that wrote the record; -1 if it is unknown."""
 
 
 async def list_offsets(
@@ -68,17 +68,17 @@ async def list_offsets_each(
     wanted: Mapping[TopicPartition, int],
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, FoundOffset | MoldauError]:
-    """As `list_offsets`, with the error of a partition as its result."""
+    """Like `list_offsets`, but the error of a partition is its result."""
     oldest = max((LIST_OFFSETS_SPECIAL.get(time, 0) for time in wanted.values()), default=0)
 
-    async def ask(node_id: int, partitions: list[TopicPartition]) -> Rows[FoundOffset]:
+    async def send(node_id: int, partitions: list[TopicPartition]) -> Rows[FoundOffset]:
         request = ListOffsetsRequest(
             replica_id=CONSUMER_REPLICA,
             isolation_level=isolation,
             topics=_by_topic(partitions, wanted),
             timeout_ms=cluster.settings.request_timeout_ms,
         )
-        answer = await cluster.ask(node_id, request, ListOffsetsResponse, oldest=oldest)
+        answer = await cluster.send(node_id, request, ListOffsetsResponse, oldest=oldest)
         return {
             TopicPartition(topic.name, row.partition_index): (
                 row.error_code,
@@ -88,45 +88,47 @@ async def list_offsets_each(
             for row in topic.partitions
         }
 
-    return await _ask_leaders(cluster, wanted, ask)
+    return await _send_to_leaders(cluster, wanted, send)
 
 
-async def _ask_leaders(
+async def _send_to_leaders(
     cluster: Cluster,
     partitions: Collection[TopicPartition],
-    ask: Callable[[int, list[TopicPartition]], Awaitable[Rows[Result]]],
+    send: Callable[[int, list[TopicPartition]], Awaitable[Rows[Result]]],
 ) -> dict[TopicPartition, Result | MoldauError]:
-    """Asks each leader for its partitions. After a move of leaders, the new ones."""
+    """Sends a request to each leader for its partitions. If leadership has moved, retries with the
+    new leaders.
+    """
     done: dict[TopicPartition, Result | MoldauError] = {}
     missing: dict[TopicPartition, MoldauError] = {}
-    passing: dict[TopicPartition, KafkaError] = {}
+    retriable: dict[TopicPartition, KafkaError] = {}
 
-    async def ask_for_the_others() -> None:
-        passing.clear()
+    async def attempt() -> None:
+        retriable.clear()
         left = [
             partition
             for partition in partitions
             if partition not in done and partition not in missing
         ]
         for node_id, led in (await cluster.by_leader(left)).items():
-            for partition, (number, result) in (await ask(node_id, led)).items():
+            for partition, (number, result) in (await send(node_id, led)).items():
                 error = KafkaError(error_code(number), str(partition))
                 if not number:
                     done[partition] = result
                 elif error.code in RETRIABLE:
-                    passing[partition] = error
+                    retriable[partition] = error
                 else:
                     done[partition] = error
-        if passing:
-            raise next(iter(passing.values()))
+        if retriable:
+            raise next(iter(retriable.values()))
 
     missing |= await _missing(cluster, partitions)
     try:
-        await cluster.with_patience(ask_for_the_others)
+        await cluster.with_retries(attempt)
     except KafkaError:
-        if not passing:
+        if not retriable:
             raise
-    everything = done | missing | passing
+    everything = done | missing | retriable
     return {partition: everything[partition] for partition in partitions}
 
 
@@ -167,7 +169,7 @@ async def delete_records(
 ) -> dict[TopicPartition, int | MoldauError]:
     """Deletes records before these offsets. Returns the first remaining one of each partition."""
 
-    async def ask(node_id: int, partitions: list[TopicPartition]) -> Rows[int]:
+    async def send(node_id: int, partitions: list[TopicPartition]) -> Rows[int]:
         topics: dict[str, DeleteRecordsTopic] = {}
         for name, number in partitions:
             row = DeleteRecordsPartition(
@@ -177,14 +179,14 @@ async def delete_records(
         request = DeleteRecordsRequest(
             topics=list(topics.values()), timeout_ms=cluster.settings.request_timeout_ms
         )
-        answer = await cluster.ask(node_id, request, DeleteRecordsResponse)
+        answer = await cluster.send(node_id, request, DeleteRecordsResponse)
         return {
             TopicPartition(topic.name, row.partition_index): (row.error_code, row.low_watermark)
             for topic in answer.topics
             for row in topic.partitions
         }
 
-    return await _ask_leaders(cluster, before, ask)
+    return await _send_to_leaders(cluster, before, send)
 
 
 async def offset_ranges(

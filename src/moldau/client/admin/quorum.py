@@ -44,13 +44,13 @@ class DescribedQuorum(NamedTuple):
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
     listeners: dict[int, tuple[QuorumListener, ...]]
-    """Of the voters, by node; empty if the broker is older than 3.9."""
+    """The listeners of the voters, by node; empty if the broker is older than 3.9."""
 
 
 async def describe_quorum(cluster: Cluster) -> DescribedQuorum:
     partition = DescribeQuorumRequestPartitionData(partition_index=0)
     topic = DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
-    answer = await cluster.ask(None, DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse)
+    answer = await cluster.send(None, DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse)
     check(answer.error_code, answer.error_message)
     rows = [row for topic in answer.topics for row in topic.partitions]
     if len(rows) != 1:

@@ -1,6 +1,4 @@
-"""What all methods of the asyncio admin client share: settings, the cluster, patience with errors
-that pass, and results per item.
-"""
+"""The base of the asyncio admin client: settings, the cluster, retries, and results per item."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -64,14 +62,14 @@ class AdminSession:
             self._is_closed = True
             await self._cluster.__aexit__(None, None, None)
 
-    async def _patiently(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
+    async def _with_retries(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
         self._check_open()
-        return await self._cluster.with_patience(attempt)
+        return await self._cluster.with_retries(attempt)
 
     async def _each(
         self, items: Iterable[Item], attempt: Callable[[Item], Awaitable[Result]]
     ) -> dict[Item, Result | KafkaError]:
-        """An error that a broker reports for one item does not affect the next one."""
+        """Returns the result of each item, or the error that a broker reported for it."""
         self._check_open()
         done: dict[Item, Result | KafkaError] = {}
         for item in dict.fromkeys(item_list(items)):
@@ -82,7 +80,7 @@ class AdminSession:
         return done
 
     async def _known(self, attempt: Callable[[], Awaitable[Result]]) -> Result | KafkaError:
-        """Retries all errors that may pass, except that of a topic that does not exist."""
+        """Retries retriable errors, but returns that of a topic that does not exist."""
 
         async def once() -> Result | KafkaError:
             try:
@@ -92,7 +90,7 @@ class AdminSession:
                     raise
                 return error
 
-        return await self._cluster.with_patience(once)
+        return await self._cluster.with_retries(once)
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -104,7 +102,7 @@ class AdminSession:
 
 
 def item_list(items: Iterable[Item]) -> list[Item]:
-    """A str alone is refused: it would be taken for the names of its letters."""
+    """A list of items. A single str is refused: it would count as a list of its letters."""
     if isinstance(items, str):
         raise ClientError(f"expected a list of names, ['{items}'], not a single str")
     return list(items)

@@ -33,7 +33,7 @@ async def describe_topics(
         topics=[TopicRequest(name=name) for name in names], response_partition_limit=page
     )
     while True:
-        answer = await connection.ask(request, DescribeTopicPartitionsResponse)
+        answer = await connection.send(request, DescribeTopicPartitionsResponse)
         for row in answer.topics:
             _take(row, described)
         cursor = answer.next_cursor

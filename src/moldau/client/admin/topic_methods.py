@@ -26,7 +26,7 @@ class TopicMethods(AdminSession):
         Returns:
             Each topic by its name, sorted.
         """
-        found = await self._patiently(lambda: self._cluster.metadata(None, is_lenient=True))
+        found = await self._with_retries(lambda: self._cluster.metadata(None, is_lenient=True))
         return {
             name: topic
             for name, topic in sorted(found.topics.items())
@@ -43,7 +43,7 @@ class TopicMethods(AdminSession):
             For each name its topic, or the error: UnknownTopicError if it does not exist.
         """
         unique = list(dict.fromkeys(item_list(names)))
-        return await self._patiently(
+        return await self._with_retries(
             lambda: topic_descriptions.describe_topics(self._cluster, unique)
         )
 
@@ -64,7 +64,7 @@ class TopicMethods(AdminSession):
             NewTopic(name=topic) if isinstance(topic, str) else topic
             for topic in item_list(new_topics)
         ]
-        return await self._patiently(
+        return await self._with_retries(
             lambda: topics.create_topics(self._cluster, wanted, validate_only=validate_only)
         )
 
@@ -79,7 +79,7 @@ class TopicMethods(AdminSession):
             topic does not exist.
         """
         wanted = item_list(names)
-        return await self._patiently(lambda: topics.delete_topics(self._cluster, wanted))
+        return await self._with_retries(lambda: topics.delete_topics(self._cluster, wanted))
 
     async def delete_topics_by_id(
         self, topic_ids: Collection[Uuid]
@@ -92,7 +92,9 @@ class TopicMethods(AdminSession):
         Returns:
             For each id None if the topic was deleted, or the error.
         """
-        return await self._patiently(lambda: topics.delete_topics_by_id(self._cluster, topic_ids))
+        return await self._with_retries(
+            lambda: topics.delete_topics_by_id(self._cluster, topic_ids)
+        )
 
     async def create_partitions(
         self, totals: Mapping[str, int], *, validate_only: bool = False
@@ -170,7 +172,9 @@ class TopicMethods(AdminSession):
             For each partition None if it has a new leader, or the error. With `partitions=None`
             only those that changed.
         """
-        return await self._patiently(lambda: leaders.elect_leaders(self._cluster, kind, partitions))
+        return await self._with_retries(
+            lambda: leaders.elect_leaders(self._cluster, kind, partitions)
+        )
 
     async def describe_configs(
         self,
@@ -236,4 +240,4 @@ class TopicMethods(AdminSession):
         Returns:
             Their names, sorted.
         """
-        return await self._patiently(lambda: configs.list_config_resources(self._cluster, kind))
+        return await self._with_retries(lambda: configs.list_config_resources(self._cluster, kind))

@@ -35,7 +35,7 @@ _UNREPORTED = -1
 _DELETE_STATES_VERSION = 6
 # The first version that leaves numbers to the broker (2.4).
 _DEFAULTS_VERSION = 4
-_SEEN_PATIENCE_MS = 10_000
+_KNOWN_PATIENCE_MS = 10_000
 
 
 @frozen(kw_only=True)
@@ -68,7 +68,7 @@ async def create_topics(
         validate_only=validate_only,
     )
     oldest = 0 if all(map(_is_complete, topics)) else _DEFAULTS_VERSION
-    answer = await cluster.ask_controller(request, CreateTopicsResponse, oldest=oldest)
+    answer = await cluster.send_to_controller(request, CreateTopicsResponse, oldest=oldest)
     check_controller(row.error_code for row in answer.topics)
     made: dict[str, CreatedTopic | KafkaError] = {}
     for result in answer.topics:
@@ -80,7 +80,7 @@ async def create_topics(
             )
         )
     if not validate_only:
-        await _wait_until_seen(
+        await _wait_until_known(
             cluster, [name for name, topic in made.items() if isinstance(topic, CreatedTopic)]
         )
     return {name: _with_numbers(cluster, topic) for name, topic in made.items()}
@@ -119,8 +119,8 @@ def _creatable(topic: NewTopic) -> CreatableTopic:
     )
 
 
-async def _wait_until_seen(cluster: Cluster, names: Collection[str]) -> None:
-    """Waits until the brokers know the topics, which the controller does not before it answers."""
+async def _wait_until_known(cluster: Cluster, names: Collection[str]) -> None:
+    """Waits until the brokers know the topics: the controller responds before that."""
     if not names:
         return
 
@@ -134,7 +134,7 @@ async def _wait_until_seen(cluster: Cluster, names: Collection[str]) -> None:
         if waits:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "the topic has no leaders yet")
 
-    await cluster.with_patience(check_leaders, patience_ms=_SEEN_PATIENCE_MS)
+    await cluster.with_retries(check_leaders, patience_ms=_KNOWN_PATIENCE_MS)
 
 
 async def delete_topics(cluster: Cluster, names: Collection[str]) -> dict[str, KafkaError | None]:
@@ -144,7 +144,7 @@ async def delete_topics(cluster: Cluster, names: Collection[str]) -> dict[str, K
         request.topics = [DeleteTopicState(name=name) for name in names]
     else:
         request.topic_names = list(names)
-    answer = await connection.ask(request, DeleteTopicsResponse)
+    answer = await connection.send(request, DeleteTopicsResponse)
     check_controller(row.error_code for row in answer.responses)
     cluster.forget()
     return {
@@ -160,7 +160,7 @@ async def delete_topics_by_id(
         topics=[DeleteTopicState(topic_id=topic_id) for topic_id in topic_ids],
         timeout_ms=cluster.settings.request_timeout_ms,
     )
-    answer = await cluster.ask_controller(
+    answer = await cluster.send_to_controller(
         request, DeleteTopicsResponse, oldest=_DELETE_STATES_VERSION
     )
     check_controller(row.error_code for row in answer.responses)
@@ -190,13 +190,13 @@ async def add_partitions(
         timeout_ms=cluster.settings.request_timeout_ms,
         validate_only=validate_only,
     )
-    answer = await cluster.ask_controller(request, CreatePartitionsResponse)
+    answer = await cluster.send_to_controller(request, CreatePartitionsResponse)
     for result in answer.results:
         if failure := _failure(result.error_code, result.error_message):
             raise failure
     cluster.forget()
     if not validate_only:
-        await _wait_until_seen(cluster, [topic])
+        await _wait_until_known(cluster, [topic])
 
 
 def check_controller(codes: Iterable[int]) -> None:

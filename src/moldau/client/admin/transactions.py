@@ -38,7 +38,7 @@ from moldau.types import TopicPartition
 
 NO_TIME = -1
 ANY_DURATION = -1
-# A partition costs the broker much work; Kafka's tool sends as many in a request.
+# The limit of Kafka's tool for one request: describing a partition is expensive for the broker.
 PARTITIONS_AT_ONCE = 500
 # The first versions that carry these filters.
 _DURATION_VERSION = 1
@@ -46,7 +46,7 @@ _PATTERN_VERSION = 2
 
 
 class TransactionFilter(NamedTuple):
-    """Which transactions to list. A field that keeps its default excludes nothing."""
+    """Selects the transactions to list. A field that keeps its default excludes nothing."""
 
     states: Sequence[str] = ()
     producer_ids: Sequence[int] = ()
@@ -89,7 +89,7 @@ class PartitionProducer(NamedTuple):
     last_sequence: int
     last_timestamp_ms: int
     start_offset: int | None
-    """Where its open transaction starts; None if none is open."""
+    """The first offset of its open transaction; None if none is open."""
 
 
 async def list_transactions(
@@ -112,12 +112,12 @@ async def list_transactions(
         oldest = _PATTERN_VERSION
     for node_id in await cluster.brokers():
 
-        async def ask(node_id: int = node_id) -> ListTransactionsResponse:
-            answer = await cluster.ask(node_id, request, ListTransactionsResponse, oldest=oldest)
+        async def attempt(node_id: int = node_id) -> ListTransactionsResponse:
+            answer = await cluster.send(node_id, request, ListTransactionsResponse, oldest=oldest)
             check(answer.error_code, f"listing the transactions of broker {node_id}")
             return answer
 
-        answer = await cluster.with_patience(ask)
+        answer = await cluster.with_retries(attempt)
         unknown.update(answer.unknown_state_filters)
         found += [
             ListedTransaction(row.transactional_id, row.producer_id, row.transaction_state, node_id)
@@ -137,14 +137,14 @@ async def _describe(cluster: Cluster, transactional_id: str) -> Transaction | No
     async def attempt() -> Transaction | None:
         node_id = await cluster.coordinator(transactional_id, CoordinatorType.TRANSACTION)
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-        answer = await cluster.ask(node_id, request, DescribeTransactionsResponse)
+        answer = await cluster.send(node_id, request, DescribeTransactionsResponse)
         (state,) = answer.transaction_states
         if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return None
         check(state.error_code, f"transactional id '{transactional_id}'")
         return _transaction(state, node_id)
 
-    return await cluster.with_patience(attempt)
+    return await cluster.with_retries(attempt)
 
 
 def _transaction(state: TransactionState, coordinator: int) -> Transaction:
@@ -175,23 +175,23 @@ async def describe_producers(
     """
     found: dict[TopicPartition, list[PartitionProducer]] = {}
 
-    async def ask_for_the_others() -> None:
+    async def attempt() -> None:
         left = [partition for partition in partitions if partition not in found]
         if broker_id is None:
             by_broker = await cluster.by_leader(left)
         else:
             by_broker = {broker_id: left}
-        passing: KafkaError | None = None
+        retriable: KafkaError | None = None
         for node_id, some in by_broker.items():
             for first in range(0, len(some), PARTITIONS_AT_ONCE):
                 few = some[first : first + PARTITIONS_AT_ONCE]
                 request = DescribeProducersRequest(topics=_by_topic(few))
-                answer = await cluster.ask(node_id, request, DescribeProducersResponse)
-                passing = _take_producers(answer, found) or passing
-        if passing is not None:
-            raise passing
+                answer = await cluster.send(node_id, request, DescribeProducersResponse)
+                retriable = _take_producers(answer, found) or retriable
+        if retriable is not None:
+            raise retriable
 
-    await cluster.with_patience(ask_for_the_others)
+    await cluster.with_retries(attempt)
     return sorted(producer for producers in found.values() for producer in producers)
 
 
@@ -205,8 +205,8 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> list[TopicRequest]:
 def _take_producers(
     answer: DescribeProducersResponse, found: dict[TopicPartition, list[PartitionProducer]]
 ) -> KafkaError | None:
-    """Returns an error that may pass, raises any other."""
-    passing = None
+    """Adds the described producers to `found`. Returns a retriable error, raises any other."""
+    retriable = None
     for topic in answer.topics:
         for row in topic.partitions:
             partition = TopicPartition(topic.name, row.partition_index)
@@ -215,7 +215,7 @@ def _take_producers(
                 error = KafkaError(error_code(row.error_code), detail)
                 if error.code not in RETRIABLE:
                     raise error
-                passing = error
+                retriable = error
                 continue
             found[partition] = [
                 PartitionProducer(
@@ -229,7 +229,7 @@ def _take_producers(
                 )
                 for state in row.active_producers
             ]
-    return passing
+    return retriable
 
 
 async def find_hanging(
@@ -292,7 +292,7 @@ async def abort_open(cluster: Cluster, producer: PartitionProducer) -> None:
     async def attempt() -> None:
         node_id = await cluster.leader(producer.partition)
         request = WriteTxnMarkersRequest(markers=[marker])
-        answer = await cluster.ask(node_id, request, WriteTxnMarkersResponse)
+        answer = await cluster.send(node_id, request, WriteTxnMarkersResponse)
         errors = [
             row.error_code
             for result in answer.markers
@@ -303,7 +303,7 @@ async def abort_open(cluster: Cluster, producer: PartitionProducer) -> None:
             raise ClientError(f"broker {node_id} did not report a result for {producer.partition}")
         check(errors[0], f"aborting the transaction on {producer.partition}")
 
-    await cluster.with_patience(attempt)
+    await cluster.with_retries(attempt)
 
 
 async def force_terminate(cluster: Cluster, transactional_id: str) -> None:
@@ -315,7 +315,7 @@ async def force_terminate(cluster: Cluster, transactional_id: str) -> None:
             transactional_id=transactional_id,
             transaction_timeout_ms=round(cluster.settings.request_timeout_ms),
         )
-        answer = await cluster.ask(node_id, request, InitProducerIdResponse)
+        answer = await cluster.send(node_id, request, InitProducerIdResponse)
         check(answer.error_code, f"transactional id '{transactional_id}'")
 
-    await cluster.with_patience(attempt)
+    await cluster.with_retries(attempt)

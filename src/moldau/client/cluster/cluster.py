@@ -1,4 +1,4 @@
-"""Access to a cluster: metadata, leaders, coordinators, and retries of errors that may pass. All
+"""Access to a cluster: metadata, leaders, coordinators, and retries of retriable errors. All
 requests of a client are sent through here.
 """
 
@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 from moldau.client.cluster.connections import Connections, chance
 from moldau.client.cluster.known_cluster import KnownCluster
 from moldau.client.cluster.metadata import Broker, ClusterMetadata, Topic, read_metadata
-from moldau.client.cluster.node_connection import NodeConnection, VersionRange, spoken
+from moldau.client.cluster.node_connection import NodeConnection, VersionRange, supported_versions
 from moldau.client.cluster.settings import ClientSettings
 from moldau.client.errors import (
     ClientError,
@@ -46,7 +46,6 @@ Result = TypeVar("Result")
 VERSION_MAX = INT16_MAX
 # The first version that says whether a missing topic may be created (Kafka 0.11).
 _CREATION_VERSION = 4
-# The first version with several keys in one request (Kafka 3.0).
 # The first version with other coordinators than those of groups.
 _COORDINATOR_KIND_VERSION = 1
 _COORDINATED = {
@@ -85,7 +84,7 @@ class Cluster:
 
     # Requests.
 
-    async def ask(
+    async def send(
         self,
         node_id: int | None,
         request: Message,
@@ -99,9 +98,9 @@ class Cluster:
         `newest` are the versions that can carry the request.
         """
         connection = await self.connection(node_id)
-        ours = spoken(type(request))
+        ours = supported_versions(type(request))
         wanted = VersionRange(max(ours.oldest, oldest), min(ours.newest, newest))
-        return await connection.ask(request, answer_class, wanted, timeout_ms=timeout_ms)
+        return await connection.send(request, answer_class, wanted, timeout_ms=timeout_ms)
 
     async def connection(self, node_id: int | None, lane: str = "") -> NodeConnection:
         """A connection to a node, or to any if that is None. Responses come in order, so requests
@@ -125,16 +124,18 @@ class Cluster:
         return found
 
     async def controller(self) -> int | None:
-        """The broker for requests to the controller, which brokers forward since 2.8. None: any."""
+        """The broker to send requests for the controller to. None: any, as brokers forward them
+        since 2.8.
+        """
         if self.known.controller_id not in self.known.brokers:
             await self.metadata([])
         found = self.known.controller_id
         return found if found in self.known.brokers else None
 
-    async def ask_controller(
+    async def send_to_controller(
         self, request: Message, answer_class: type[Answer], *, oldest: int = 0
     ) -> Answer:
-        return await self.ask(await self.controller(), request, answer_class, oldest=oldest)
+        return await self.send(await self.controller(), request, answer_class, oldest=oldest)
 
     async def _first_connection(self) -> NodeConnection:
         """Connects to a known broker, or to the bootstrap servers if none can be reached."""
@@ -153,7 +154,7 @@ class Cluster:
     async def _first_of(
         self, addresses: Iterable[Address], problems: list[str]
     ) -> NodeConnection | None:
-        for address in self._connections.in_good_order(addresses):
+        for address in self._connections.in_connect_order(addresses):
             try:
                 found = await self._connections.to(address)
             except ChannelError as error:
@@ -172,11 +173,11 @@ class Cluster:
         self._unanswered_since_ms = None
         self._connections.drop_all(reason)
 
-    async def with_patience(
+    async def with_retries(
         self, attempt: Callable[[], Awaitable[Result]], *, patience_ms: float | None = None
     ) -> Result:
-        """Retries `attempt` with growing pauses, while its errors may pass. After `patience_ms` it
-        raises the last error, or ClientTimeoutError if there was none.
+        """Retries `attempt` with growing pauses while its errors are retriable. After `patience_ms`
+        it raises the last error, or ClientTimeoutError if there was none.
         """
         patience_ms = self.settings.retry_for_ms if patience_ms is None else patience_ms
         deadline_ms = self.clock.mono_ms() + patience_ms
@@ -191,7 +192,7 @@ class Cluster:
                 failures += 1
                 pause_ms = self.pause_ms(failures)
                 is_over = self.clock.mono_ms() + pause_ms >= deadline_ms
-                if is_over or failures > self.settings.retries_max or not self.may_pass(error):
+                if is_over or failures > self.settings.retries_max or not self.is_retriable(error):
                     raise
             except TimeoutError as error:
                 if isinstance(error, MoldauError):
@@ -207,9 +208,9 @@ class Cluster:
         """The pause before a retry, after so many failures in a row."""
         return self.settings.retry.pause_ms(failures, chance())
 
-    def may_pass(self, error: MoldauError) -> bool:
-        """Whether a retry may help. Unreachable bootstrap servers of a cluster that was never
-        reached are most likely wrong addresses, so that error does not pass.
+    def is_retriable(self, error: MoldauError) -> bool:
+        """Whether a retry may help. If the cluster was never reached, its bootstrap servers are
+        most likely wrong addresses, so that error is not retriable.
         """
         if isinstance(error, NoBrokerError):
             return self._was_reached
@@ -220,8 +221,8 @@ class Cluster:
     # Metadata.
 
     def forget(self) -> None:
-        """Makes leaders and coordinators be looked up again when they are next needed."""
-        self.known.doubt()
+        """Marks leaders and coordinators as stale: they are looked up again when next needed."""
+        self.known.mark_stale()
         self.known.controller_id = NO_LEADER
         self._coordinators.clear()
 
@@ -237,17 +238,17 @@ class Cluster:
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
         try:
-            answer = await self.ask(None, request, MetadataResponse, oldest=_CREATION_VERSION)
+            answer = await self.send(None, request, MetadataResponse, oldest=_CREATION_VERSION)
         except (ChannelError, NoBrokerError):
             self._note_no_answer()
             raise
         if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and self.settings.rebootstraps:
             self.rebootstrap("a broker requires it")
-            answer = await self.ask(None, request, MetadataResponse, oldest=_CREATION_VERSION)
+            answer = await self.send(None, request, MetadataResponse, oldest=_CREATION_VERSION)
         found = read_metadata(answer)
         self._unanswered_since_ms = None
         self._was_reached = True
-        self.known.take(found)
+        self.known.update(found)
         self._connections.keep_only(
             {broker.address for broker in self.known.brokers.values()}
             | set(self.settings.bootstrap)
@@ -275,18 +276,18 @@ class Cluster:
         names = list(dict.fromkeys(names))
         unknown = [name for name in names if not self.known.is_fresh(name)]
         if unknown:
-            found = await self.with_patience(lambda: self.metadata(unknown))
+            found = await self.with_retries(lambda: self.metadata(unknown))
             if found.missing:
                 everything = await self.metadata(None)
                 raise UnknownTopicError(min(found.missing), everything.topics)
         return {name: self.known.topics[name] for name in names}
 
     async def leader(self, partition: TopicPartition) -> int:
-        """Raises LEADER_NOT_AVAILABLE, which may pass."""
+        """The leader's id. Raises LEADER_NOT_AVAILABLE, which is retriable, if there is none."""
         topic = await self.topic(partition.topic)
         leader = topic.partition(partition.partition).leader
         if leader == NO_LEADER:
-            self.known.doubt(partition.topic)
+            self.known.mark_stale(partition.topic)
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader now")
         return leader
 
@@ -305,7 +306,7 @@ class Cluster:
         if (kind, key) not in self._coordinators:
             broker = await self._find_coordinator(key, kind)
             self._coordinators[kind, key] = broker.node_id
-            self.known.take_address(broker)
+            self.known.update_address(broker)
         return self._coordinators[kind, key]
 
     async def _find_coordinator(self, key: str, kind: CoordinatorType) -> Broker:
@@ -313,14 +314,14 @@ class Cluster:
         connection = await self.connection(None)
         if connection.newest_of(FindCoordinatorRequest) >= FIND_COORDINATOR_BATCHES:
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-            answer = await connection.ask(request, FindCoordinatorResponse)
+            answer = await connection.send(request, FindCoordinatorResponse)
             for row in answer.coordinators:
                 check(row.error_code, f"{what}: {row.error_message or ''}")
                 if row.key == key:
                     return Broker(row.node_id, Address(row.host, row.port), None)
             raise ClientError(f"the broker returned no coordinator for {what}")
         oldest = 0 if kind is CoordinatorType.GROUP else _COORDINATOR_KIND_VERSION
-        answer = await connection.ask(
+        answer = await connection.send(
             FindCoordinatorRequest(key=key, key_type=kind),
             FindCoordinatorResponse,
             VersionRange(oldest, FIND_COORDINATOR_BATCHES - 1),
@@ -328,7 +329,7 @@ class Cluster:
         check(answer.error_code, f"{what}: {answer.error_message or ''}")
         return Broker(answer.node_id, Address(answer.host, answer.port), None)
 
-    async def ask_coordinator(
+    async def send_to_coordinator(
         self,
         group_id: str,
         request: Message,
@@ -339,7 +340,7 @@ class Cluster:
         timeout_ms: float | None = None,
     ) -> Answer:
         node_id = await self.coordinator(group_id)
-        return await self.ask(
+        return await self.send(
             node_id,
             request,
             answer_class,

@@ -14,7 +14,7 @@ from moldau.net.request_channel import Address, ChannelError
 from moldau.net.tasks import Tasks
 
 
-class _Trouble:
+class _FailedAttempts:
     """Failures in a row to connect to an address."""
 
     __slots__ = ("failures", "not_before_ms")
@@ -31,7 +31,7 @@ class Connections:
         self._tasks = tasks
         self._open: dict[tuple[Address, str], NodeConnection] = {}
         self._locks: dict[tuple[Address, str], asyncio.Lock] = {}
-        self._trouble: dict[Address, _Trouble] = {}
+        self._failed_attempts: dict[Address, _FailedAttempts] = {}
 
     async def to(self, address: Address, lane: str = "") -> NodeConnection:
         """The connection to an address, opened if needed. Raises ChannelError or
@@ -55,14 +55,14 @@ class Connections:
         ]
         return min(ready, key=lambda connection: connection.channel.in_flight, default=None)
 
-    def in_good_order(self, addresses: Iterable[Address]) -> list[Address]:
+    def in_connect_order(self, addresses: Iterable[Address]) -> list[Address]:
         """In random order, with addresses that failed recently at the end."""
         return sorted(dict.fromkeys(addresses), key=lambda it: (self._pause_ms(it), chance()))
 
     def keep_only(self, addresses: Collection[Address]) -> None:
         """Closes the connections to brokers that left the cluster."""
-        for address in [failed for failed in self._trouble if failed not in addresses]:
-            del self._trouble[address]
+        for address in [failed for failed in self._failed_attempts if failed not in addresses]:
+            del self._failed_attempts[address]
         for key, connection in list(self._open.items()):
             if connection.channel.is_closed:
                 del self._open[key]
@@ -86,23 +86,23 @@ class Connections:
     async def _connect(self, address: Address) -> NodeConnection:
         if (pause_ms := self._pause_ms(address)) > 0:
             await self._clock.sleep(pause_ms)
-        trouble = self._trouble.setdefault(address, _Trouble())
-        patience_ms = self._settings.connect_timeout.pause_ms(trouble.failures + 1, chance())
+        attempts = self._failed_attempts.setdefault(address, _FailedAttempts())
+        patience_ms = self._settings.connect_timeout.pause_ms(attempts.failures + 1, chance())
         try:
             connection = await NodeConnection.open(
                 address, self._clock, self._settings, self._tasks, connect_timeout_ms=patience_ms
             )
         except (ChannelError, AuthenticationError):
-            trouble.failures += 1
-            pause_ms = self._settings.reconnect.pause_ms(trouble.failures, chance())
-            trouble.not_before_ms = self._clock.mono_ms() + pause_ms
+            attempts.failures += 1
+            pause_ms = self._settings.reconnect.pause_ms(attempts.failures, chance())
+            attempts.not_before_ms = self._clock.mono_ms() + pause_ms
             raise
-        self._trouble.pop(address, None)
+        self._failed_attempts.pop(address, None)
         return connection
 
     def _pause_ms(self, address: Address) -> float:
-        trouble = self._trouble.get(address)
-        return 0 if trouble is None else max(trouble.not_before_ms - self._clock.mono_ms(), 0)
+        attempts = self._failed_attempts.get(address)
+        return 0 if attempts is None else max(attempts.not_before_ms - self._clock.mono_ms(), 0)
 
     def _watch_idle(self, connection: NodeConnection) -> None:
         idle_ms_max = self._settings.connections_max_idle_ms

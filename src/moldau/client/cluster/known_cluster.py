@@ -19,8 +19,8 @@ class KnownCluster:
         self._fresh: set[str] = set()
         self._names: dict[Uuid, str] = {}
 
-    def take(self, found: ClusterMetadata) -> None:
-        """Takes the brokers and topics of a Metadata response."""
+    def update(self, found: ClusterMetadata) -> None:
+        """Updates brokers and topics from a Metadata response."""
         if found.brokers:
             self.brokers = dict(found.brokers)
             self.cluster_id = found.cluster_id
@@ -28,9 +28,9 @@ class KnownCluster:
         for name in found.missing:
             self.forget_topic(name)
         for name, topic in found.topics.items():
-            self._take_topic(name, topic)
+            self._update_topic(name, topic)
 
-    def _take_topic(self, name: str, topic: Topic) -> None:
+    def _update_topic(self, name: str, topic: Topic) -> None:
         before = self.topics.get(name)
         if before is not None and before.topic_id == topic.topic_id:
             newest = {
@@ -45,10 +45,12 @@ class KnownCluster:
         if topic.topic_id != ZERO_UUID:
             self._names[topic.topic_id] = name
 
-    def take_leader(
+    def update_leader(
         self, partition: TopicPartition, leader: int, epoch: int, endpoints: Iterable[Broker] = ()
     ) -> bool:
-        """Takes a new leader that came with an error (KIP-951). Returns whether it is news."""
+        """Updates a leader from a hint that came with an error (KIP-951). Returns whether it is
+        new.
+        """
         topic = self.topics.get(partition.topic)
         row = None if topic is None else topic.partitions.get(partition.partition)
         if topic is None or row is None or leader == NO_LEADER or epoch <= row.leader_epoch:
@@ -63,8 +65,8 @@ class KnownCluster:
         self.topics[partition.topic] = topic._replace(partitions=rows)
         return True
 
-    def take_address(self, broker: Broker) -> None:
-        """Takes the address of a broker from a response that does not contain its rack."""
+    def update_address(self, broker: Broker) -> None:
+        """Updates the address of a broker from a response that does not contain its rack."""
         before = self.brokers.get(broker.node_id)
         rack = None if before is None else before.rack
         self.brokers[broker.node_id] = broker._replace(rack=rack)
@@ -81,12 +83,12 @@ class KnownCluster:
         return row.leader, row.leader_epoch
 
     def is_fresh(self, name: str) -> bool:
-        """Whether a topic is known, and no error has cast doubt on it since."""
+        """Whether a topic is known and not stale."""
         return name in self._fresh
 
-    def doubt(self, name: str | None = None) -> None:
-        """Makes a topic, or all of them, be requested before the next use. The metadata is kept, so
-        that an even older response is recognized.
+    def mark_stale(self, name: str | None = None) -> None:
+        """Marks a topic, or all of them, as stale: it is requested again before its next use. The
+        metadata is kept, so that an even older response is recognized.
         """
         if name is None:
             self._fresh.clear()

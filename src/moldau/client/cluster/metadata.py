@@ -16,10 +16,10 @@ from moldau.types import NO_LEADER, TopicPartition, Uuid
 
 # Errors of a partition without a leader, or whose leader is unreachable; all other fields of its
 # row are valid.
-_PASSING = frozenset(
+_WITHOUT_LEADER = frozenset(
     {ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.REPLICA_NOT_AVAILABLE}
 )
-_PASSING |= {ErrorCode.LISTENER_NOT_FOUND}
+_WITHOUT_LEADER |= {ErrorCode.LISTENER_NOT_FOUND}
 
 
 class Broker(NamedTuple):
@@ -131,7 +131,7 @@ def _topic(topic: MetadataResponseTopic) -> Topic:
 
 
 def _partition(partition: MetadataResponsePartition) -> Partition:
-    if partition.error_code not in _PASSING:
+    if partition.error_code not in _WITHOUT_LEADER:
         raise KafkaError(error_code(partition.error_code), f"partition {partition.partition_index}")
     has_leader = partition.error_code != ErrorCode.LEADER_NOT_AVAILABLE
     return Partition(

@@ -91,7 +91,7 @@ class MetadataWatch:
                 failures += 1
                 self.failure = error
                 self._waiting = waiting + self._waiting
-                if not self._cluster.may_pass(error):
+                if not self._cluster.is_retriable(error):
                     self._give_up(error)
             else:
                 failures = 0

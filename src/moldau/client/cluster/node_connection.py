@@ -58,7 +58,7 @@ class NodeConnection:
                 address, clock, settings.channel_options(connect_timeout_ms)
             )
             try:
-                connection = cls(channel, await _ask_versions(channel))
+                connection = cls(channel, await _request_versions(channel))
                 await connection._log_in(clock, settings, tasks)
             except BaseException:
                 await channel.close()
@@ -100,16 +100,16 @@ class NodeConnection:
 
         renew_in_time(await log_in(self.channel, login, version))
 
-    async def ask_versions(self) -> ApiVersionsResponse:
+    async def request_versions(self) -> ApiVersionsResponse:
         """Requests the versions that the broker serves now."""
-        return await _ask_versions(self.channel)
+        return await _request_versions(self.channel)
 
     def serves(self, api_key: int) -> bool:
         return api_key in self._ranges
 
     def newest_of(self, request_class: type[Message]) -> int:
         """The newest version that `ask` may use."""
-        return self.version_of(request_class.API_KEY, spoken(request_class))
+        return self.version_of(request_class.API_KEY, supported_versions(request_class))
 
     def version_of(self, api_key: int, wanted: VersionRange) -> int:
         """The newest version that both sides support within a range."""
@@ -125,7 +125,7 @@ class NodeConnection:
             )
         return version
 
-    async def ask(
+    async def send(
         self,
         request: Message,
         answer_class: type[Answer],
@@ -133,20 +133,20 @@ class NodeConnection:
         *,
         timeout_ms: float | None = None,
     ) -> Answer:
-        version = self.version_of(request.API_KEY, wanted or spoken(type(request)))
+        version = self.version_of(request.API_KEY, wanted or supported_versions(type(request)))
         return await self.channel.ask(request, answer_class, version, timeout_ms=timeout_ms)
 
 
-def spoken(request_class: type[Message]) -> VersionRange:
+def supported_versions(request_class: type[Message]) -> VersionRange:
     """The versions that this client supports: all except unstable ones."""
     oldest, newest = request_class.VERSIONS
     stable = API_VERSIONS[ApiKey(request_class.API_KEY)].latest_stable
     return VersionRange(oldest, min(newest, stable))
 
 
-async def _ask_versions(channel: RequestChannel) -> ApiVersionsResponse:
+async def _request_versions(channel: RequestChannel) -> ApiVersionsResponse:
     request = ApiVersionsRequest(client_software_name="moldau", client_software_version=__version__)
-    _, version = spoken(ApiVersionsRequest)
+    _, version = supported_versions(ApiVersionsRequest)
     answer = await channel.ask(request, ApiVersionsResponse, version)
     if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
         known = next((api for api in answer.api_keys if api.api_key == ApiKey.API_VERSIONS), None)

@@ -1,4 +1,4 @@
-"""Logging in on a connection: SaslHandshake chooses the mechanism, SaslAuthenticate carries its
+"""Logs in on a connection: SaslHandshake chooses the mechanism, SaslAuthenticate carries its
 messages (KIP-152).
 """
 

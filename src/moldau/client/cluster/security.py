@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from moldau.client.errors import ConfigError
 from moldau.frozen import frozen
 
-# Imported late: most connections are plain, and command line tools start often.
+# ssl is imported when it is needed: most connections are plain, and command line tools must start
+# quickly.
 if TYPE_CHECKING:
     import ssl
 
@@ -99,12 +100,12 @@ def _tls_context(config: "ClientConfig") -> "ssl.SSLContext":
             raise ConfigError(
                 "ssl.cipher.suites names no suite of OpenSSL; it takes OpenSSL's names, for TLS 1.2"
             ) from None
-    _trust(context, config)
-    _show(context, config)
+    _load_trusted_certificates(context, config)
+    _load_own_certificate(context, config)
     return context
 
 
-def _trust(context: "ssl.SSLContext", config: "ClientConfig") -> None:
+def _load_trusted_certificates(context: "ssl.SSLContext", config: "ClientConfig") -> None:
     """Loads the certificates that this client trusts."""
     import ssl
 
@@ -128,7 +129,7 @@ def _trust(context: "ssl.SSLContext", config: "ClientConfig") -> None:
         raise ConfigError(f"{name} holds no certificate that can be read") from None
 
 
-def _show(context: "ssl.SSLContext", config: "ClientConfig") -> None:
+def _load_own_certificate(context: "ssl.SSLContext", config: "ClientConfig") -> None:
     """Loads the certificate of this client, for brokers that require one."""
     import ssl
     import tempfile

@@ -29,7 +29,7 @@ class ClientSettings:
     retry: Backoff = Backoff(100, 1_000)
     request_timeout_ms: int = 30_000
     retry_for_ms: int = 30_000
-    """How long errors that may pass are retried."""
+    """How long retriable errors are retried."""
     retries_max: int = RETRIES_MAX
     metadata_max_age_ms: int = 300_000
     rebootstraps: bool = True

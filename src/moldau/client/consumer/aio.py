@@ -1,4 +1,4 @@
-"""The asyncio consumer. A method that may wait is a coroutine; any other is a plain function."""
+"""The asyncio consumer. Methods that may wait are coroutines; the others are plain functions."""
 
 import inspect
 import re

@@ -101,7 +101,7 @@ def count_of(max_records: int | None, default: int) -> int:
 
 
 def wait_ms(timeout: float | None) -> float:
-    """From seconds to milliseconds; None waits without a limit."""
+    """Converts seconds to milliseconds; None waits without a limit."""
     if timeout is None:
         return FOREVER_MS
     if not isinstance(timeout, int | float):

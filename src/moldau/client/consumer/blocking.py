@@ -88,7 +88,7 @@ class Consumer(BlockingOffsetMethods):
     def __del__(self) -> None:
         if hasattr(self, "_engine"):
             engine = self._engine
-            self._thread.end_alone(self, lambda: engine.close(CLOSE_PATIENCE_S * 1000))
+            self._thread.end_in_background(self, lambda: engine.close(CLOSE_PATIENCE_S * 1000))
 
     def __enter__(self) -> Self:
         return self

@@ -40,7 +40,7 @@ class ArrowOptions:
 
 def take_table(fetching: Fetching, options: ArrowOptions) -> Any:
     """All records that have arrived, up to the size, but at least one batch. A batch that cannot be
-    decoded stays, and raises again, until a seek past it.
+    decoded raises an error every time, until a seek past it.
     """
     pa = imported_pyarrow()
     batches: list[Any] = []
@@ -65,6 +65,6 @@ def take_table(fetching: Fetching, options: ArrowOptions) -> Any:
             decoded = decode_scanned_to_arrow(fetched.buffer, fetched.visible, read, 1)
         batches.append(decoded.rows)
         size_bytes += decoded.size_bytes
-        fetching.handed_out(fetched, decoded.batches)
+        fetching.mark_taken(fetched, decoded.batches)
     fetching.counts.records += sum(batch.num_rows for batch in batches)
     return pa.Table.from_batches(batches, schema=arrow_schema(options.columns))

@@ -94,7 +94,7 @@ class Committing:
         async with self._turn:
             identity = self._committer_now()
             try:
-                await self._cluster.with_patience(
+                await self._cluster.with_retries(
                     lambda: commit(self._cluster, identity, wanted), patience_ms=patience_ms
                 )
             except CommitRefusedError as error:
@@ -121,7 +121,7 @@ class Committing:
             self._on_done()
 
     async def _commit_once(self, wanted: Offsets) -> None:
-        """Not retried: the next commit includes these offsets."""
+        """Commits without retries: the next commit includes these offsets."""
         if not wanted:
             return
         async with self._turn:
@@ -173,7 +173,7 @@ class Committing:
             _log.warning("offsets were not committed: %s", error)
             self.auto.failed(clock.mono_ms(), self._cluster.pause_ms(1))
 
-    async def before_giving_up(
+    async def before_revocation(
         self, partitions: Collection[TopicPartition], patience_ms: float
     ) -> None:
         """Commits before partitions go to other members, which resume from there."""
@@ -195,6 +195,6 @@ class Committing:
         self, partitions: Collection[TopicPartition], *, is_stable: bool = True
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         group_id = self._member().group_id
-        return await self._cluster.with_patience(
+        return await self._cluster.with_retries(
             lambda: committed(self._cluster, group_id, partitions, is_stable=is_stable)
         )

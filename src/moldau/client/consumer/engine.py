@@ -126,7 +126,7 @@ class Engine:
     async def _commit_and_leave(self, patience_ms: float) -> None:
         problem: Exception | None = None
         try:
-            await self._give_up_all(patience_ms)
+            await self._revoke_all(patience_ms)
             await self.committing.finish(patience_ms)
             await self._run_commit_callbacks()
         except Exception as error:  # noqa: BLE001 - from a listener or a callback
@@ -136,19 +136,19 @@ class Engine:
         if problem is not None:
             raise problem
 
-    async def _give_up_all(self, patience_ms: float) -> None:
+    async def _revoke_all(self, patience_ms: float) -> None:
         partitions = self.positions.partitions
         if self.group is None or not self.group.machine.owned:
-            await self.committing.before_giving_up(partitions, patience_ms)
+            await self.committing.before_revocation(partitions, patience_ms)
         else:
-            await self.give_up(Prepare(partitions, False))
+            await self.revoke(Prepare(partitions, False))
         self.positions.remove(partitions)
 
     def changed(self) -> None:
         self._change.set()
 
     def wakeup(self) -> None:
-        """From any thread: the current or the next poll raises WakeupError."""
+        """Makes the current or the next poll raise WakeupError. Any thread may call it."""
         self._must_wake = True
         if self._loop is not None and not self.is_closed:
             with contextlib.suppress(RuntimeError):
@@ -181,7 +181,7 @@ class Engine:
 
     async def unsubscribe(self) -> None:
         self.start()
-        await self._give_up_all(self.config.request_timeout_ms)
+        await self._revoke_all(self.config.request_timeout_ms)
         if self.group is not None:
             self.group.step(Subscribed(()))
             await self.group.leave()
@@ -212,9 +212,9 @@ class Engine:
     def polled_ms(self) -> float:
         return self.cluster.clock.mono_ms() if self.is_polling else self._polled_ms
 
-    async def give_up(self, effect: Prepare) -> None:
+    async def revoke(self, effect: Prepare) -> None:
         if effect.revoked and not effect.is_lost:
-            await self.committing.before_giving_up(effect.revoked, self.config.request_timeout_ms)
+            await self.committing.before_revocation(effect.revoked, self.config.request_timeout_ms)
         try:
             if effect.revoked:
                 names = _LOST if effect.is_lost else _REVOKED
@@ -222,15 +222,15 @@ class Engine:
         finally:
             self.positions.remove(effect.revoked)
 
-    def watch_too(self, topics: Collection[str]) -> None:
+    def watch_topics(self, topics: Collection[str]) -> None:
         self._watch.watch(topics)
 
     def refresh_soon(self) -> None:
         self._watch.refresh_soon()
 
-    async def take_over(self, effect: Assigned) -> None:
+    async def accept_assignment(self, effect: Assigned) -> None:
         if effect.revoked:
-            await self.give_up(Prepare(effect.revoked, False))
+            await self.revoke(Prepare(effect.revoked, False))
         self._take(effect.partitions)
         await self._call_listener(_ASSIGNED, effect.added)
 
@@ -285,7 +285,7 @@ class Engine:
                     )
                     return
         except MoldauError as error:
-            if not self.cluster.may_pass(error):
+            if not self.cluster.is_retriable(error):
                 self.fetching.fail(error)
             await self.cluster.clock.sleep(self.cluster.pause_ms(1))
         finally:
@@ -317,7 +317,7 @@ class Engine:
             _log.warning("topic '%s' does not exist yet", name)
         read = {*self.topics, *(partition.topic for partition in self.positions.partitions)}
         for name, error in found.failures.items():
-            if name in read and not self.cluster.may_pass(error):
+            if name in read and not self.cluster.is_retriable(error):
                 self.fetching.fail(error)
 
     # Polling.
@@ -344,7 +344,7 @@ class Engine:
         return True
 
     def fetch_soon(self) -> None:
-        """From any thread: lets the event loop check for room to fetch more."""
+        """Lets the event loop check for room to fetch more. Any thread may call it."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self.fetching.fetch_more)
 

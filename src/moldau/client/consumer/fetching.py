@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from moldau.client.cluster.cluster import Cluster
 from moldau.client.cluster.metadata import Broker
 from moldau.client.cluster.metadata_watch import MetadataWatch
-from moldau.client.cluster.node_connection import VersionRange, spoken
+from moldau.client.cluster.node_connection import VersionRange, supported_versions
 from moldau.client.consumer.counters import Counts
 from moldau.client.consumer.errors import DamagedRecordsError, DeserializationError
 from moldau.client.consumer.options import FetchOptions
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import asyncio
 
 _LANE = "fetch"
-# From 13 on topics are named by their ids.
+# From version 13 on topics are named by their ids.
 _SESSION_GONE = {
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -77,9 +77,9 @@ class Fetching:
         self._positions = positions
         self._options = options
         self._on_change = on_change
-        self._seeking = Seeking(cluster, positions, options, self._note_found)
+        self._seeking = Seeking(cluster, positions, options, self._position_found)
         self._sessions: dict[int, FetchSession] = {}
-        self._under_way: set[int] = set()
+        self._in_flight: set[int] = set()
         self._failures: dict[int, int] = {}
         self._ready: deque[Fetched] = deque()
         self._held: list[Fetched] = []
@@ -116,10 +116,10 @@ class Fetching:
         return into, has_room and self.wants_room
 
     def first_ready(self) -> Fetched | None:
-        """For readers of columns, which report with `handed_out` how much they took."""
+        """For readers of columns, which report with `mark_taken` how much they took."""
         return self._next_ready()
 
-    def handed_out(self, fetched: Fetched, count: int) -> None:
+    def mark_taken(self, fetched: Fetched, count: int) -> None:
         """Notes that `count` batches of `first_ready` were taken."""
         if not fetched.hand_out(count):
             self._ready.popleft()
@@ -162,7 +162,7 @@ class Fetching:
         by_node: dict[int, dict[TopicPartition, FetchRow]] = {}
         for state in self._positions:
             node_id = self._node_for(state, now_ms)
-            if node_id is None or node_id in self._under_way:
+            if node_id is None or node_id in self._in_flight:
                 continue
             if not state.can_fetch or now_ms < state.not_before_ms:
                 continue
@@ -176,7 +176,7 @@ class Fetching:
         # After the loop, which is where new leaders are noticed.
         self._seeking.find_positions()
         for node_id, rows in by_node.items():
-            self._under_way.add(node_id)
+            self._in_flight.add(node_id)
             # The versions belong to the offsets above: a seek may come before the task begins.
             versions = {
                 partition: known.version
@@ -235,7 +235,7 @@ class Fetching:
             self._failed = _Failed(error, state)
         self._on_change()
 
-    def _note_found(self, error: MoldauError | None, state: PartitionState | None) -> None:
+    def _position_found(self, error: MoldauError | None, state: PartitionState | None) -> None:
         """A position was found, or cannot be found."""
         if error is not None:
             self.fail(error, state)
@@ -257,11 +257,11 @@ class Fetching:
             session.answered(answer.session_id)
             self._failures.pop(node_id, None)
             self.counts.fetches += 1
-            self._take_response(node_id, answer, versions)
+            self._handle_response(node_id, answer, versions)
         except MoldauError as error:
             await self._recover(node_id, session, error)
         finally:
-            self._under_way.discard(node_id)
+            self._in_flight.discard(node_id)
         self.fetch_more()
 
     async def _recover(self, node_id: int, session: FetchSession, error: MoldauError) -> None:
@@ -269,15 +269,15 @@ class Fetching:
         session.reset(is_gone=code in _SESSION_GONE or code is None)
         if code in _SESSION_GONE:
             return
-        is_passing = self._cluster.may_pass(error) or code is ErrorCode.BROKER_NOT_AVAILABLE
-        if not is_passing:
+        is_retriable = self._cluster.is_retriable(error) or code is ErrorCode.BROKER_NOT_AVAILABLE
+        if not is_retriable:
             self.fail(error)
         self.counts.fetches_failed += 1
         failures = self._failures[node_id] = self._failures.get(node_id, 0) + 1
         for state in self._positions:
             if state.preferred_replica == node_id:
                 state.preferred_replica = NO_NODE
-        self._cluster.known.doubt()
+        self._cluster.known.mark_stale()
         self._watch.refresh_soon()
         await self._cluster.clock.sleep(self._cluster.pause_ms(failures))
 
@@ -314,10 +314,10 @@ class Fetching:
             rack_id=options.rack,
         )
         has_ids = all(row.topic_id != ZERO_UUID for row in rows.values())
-        ours = spoken(FetchRequest)
+        ours = supported_versions(FetchRequest)
         newest = ours.newest if has_ids else FETCH_NAMES_MAX
         connection = await self._cluster.connection(node_id, _LANE)
-        return await connection.ask(
+        return await connection.send(
             request,
             FetchResponse,
             VersionRange(ours.oldest, newest),
@@ -326,7 +326,7 @@ class Fetching:
 
     # Responses.
 
-    def _take_response(
+    def _handle_response(
         self, node_id: int, answer: FetchResponse, versions: Mapping[TopicPartition, int]
     ) -> None:
         endpoints = [
@@ -341,7 +341,7 @@ class Fetching:
                 if state is None or state.version != versions.get(partition_):
                     continue
                 try:
-                    self._take_row(node_id, state, row, endpoints)
+                    self._handle_row(node_id, state, row, endpoints)
                 except MoldauError as error:
                     # The next response would be the same, so it is delayed.
                     pause_ms = self._cluster.pause_ms(1)
@@ -349,23 +349,23 @@ class Fetching:
                     self._cluster.clock.call_later(pause_ms, self.fetch_more)
                     self.fail(error, state)
 
-    def _take_row(
+    def _handle_row(
         self, node_id: int, state: PartitionState, row: PartitionData, endpoints: Iterable[Broker]
     ) -> None:
         code = row.error_code
         if code == ErrorCode.NONE:
-            self._take_records(state, row)
+            self._add_records(state, row)
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(node_id, state)
         elif code == ErrorCode.CORRUPT_MESSAGE:
             raise DamagedRecordsError(state.partition, state.fetch_offset)
         elif code in RETRIABLE:
             hint = row.current_leader
-            if hint.leader_id == NO_NODE or not self._cluster.known.take_leader(
+            if hint.leader_id == NO_NODE or not self._cluster.known.update_leader(
                 state.partition, hint.leader_id, hint.leader_epoch, endpoints
             ):
                 state.preferred_replica = NO_NODE
-                self._cluster.known.doubt(state.partition.topic)
+                self._cluster.known.mark_stale(state.partition.topic)
                 self._watch.refresh_soon()
         else:
             check(code, str(state.partition))
@@ -377,7 +377,7 @@ class Fetching:
             return
         self._seeking.lost(state)
 
-    def _take_records(self, state: PartitionState, row: PartitionData) -> None:
+    def _add_records(self, state: PartitionState, row: PartitionData) -> None:
         state.high_watermark = row.high_watermark
         committed = self._options.isolation is IsolationLevel.READ_COMMITTED
         state.end_offset = row.last_stable_offset if committed else row.high_watermark

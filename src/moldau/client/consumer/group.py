@@ -59,13 +59,13 @@ _LEAVE_PATIENCE_MS = 3_000
 class Owner(Protocol):
     """The consumer around the group."""
 
-    async def give_up(self, effect: Prepare) -> None: ...
+    async def revoke(self, effect: Prepare) -> None: ...
 
-    async def take_over(self, effect: Assigned) -> None: ...
+    async def accept_assignment(self, effect: Assigned) -> None: ...
 
     def changed(self) -> None: ...
 
-    def watch_too(self, topics: Collection[str]) -> None:
+    def watch_topics(self, topics: Collection[str]) -> None:
         """Watches the topics that this member assigned as leader."""
 
     def refresh_soon(self) -> None:
@@ -93,7 +93,7 @@ class Group:
         self._assigned_counts: dict[str, int] = {}
         """Number of partitions of each topic when this member assigned them as leader."""
         self._lacks_topics = False
-        """Whether a topic could not be described then."""
+        """Whether a topic could not be described at that time."""
         self._failures = 0
         self._tasks = Tasks()
         self._sends_heartbeats = False
@@ -140,17 +140,18 @@ class Group:
     async def _do_for_user(self, effect: Prepare | Assigned) -> None:
         if isinstance(effect, Prepare):
             try:
-                await self._owner.give_up(effect)
+                await self._owner.revoke(effect)
             finally:
                 # An error of a listener is raised to the user; the rebalance continues.
                 self.step(Prepared())
         else:
             self._counts.rebalances += 1
             if self._lacks_topics:
-                # Not earlier: a change that is noticed during a rebalance causes no other one.
+                # Not earlier: a change that is noticed during a rebalance must not cause another
+                # one.
                 self._lacks_topics = False
                 self._owner.refresh_soon()
-            await self._owner.take_over(effect)
+            await self._owner.accept_assignment(effect)
 
     async def leave(self) -> None:
         """Sends LeaveGroup, within a short time."""
@@ -177,7 +178,9 @@ class Group:
                 case Prepare() | Assigned():
                     self._for_user.append(effect)
                 case SendRequest():
-                    _ = self._tasks.start(self._ask(effect), f"ask group {self.group_id}")
+                    _ = self._tasks.start(
+                        self._send(effect), f"send a request to group {self.group_id}"
+                    )
                 case ComputeAssignment():
                     _ = self._tasks.start(
                         self._assign(effect), f"assign partitions of {self.group_id}"
@@ -189,7 +192,7 @@ class Group:
         if effects:
             self._owner.changed()
 
-    async def _ask(self, effect: SendRequest) -> None:
+    async def _send(self, effect: SendRequest) -> None:
         if effect.find_coordinator:
             self._cluster.forget_coordinator(self.group_id)
         if effect.after_failure:
@@ -198,7 +201,7 @@ class Group:
         try:
             event = await self._answered(effect.request)
         except MoldauError as error:
-            if self._may_pass(error):
+            if self._is_retriable(error):
                 self.step(RequestFailed())
             else:
                 self._stop(error)
@@ -211,19 +214,19 @@ class Group:
         patience_ms = max(patience_ms, self._cluster.settings.request_timeout_ms)
         connection = await self._connection()
         if isinstance(request, JoinGroupRequest):
-            joined = await connection.ask(request, JoinGroupResponse, timeout_ms=patience_ms)
+            joined = await connection.send(request, JoinGroupResponse, timeout_ms=patience_ms)
             return Joined(joined)
         assert isinstance(request, SyncGroupRequest)
-        synced = await connection.ask(request, SyncGroupResponse, timeout_ms=patience_ms)
+        synced = await connection.send(request, SyncGroupResponse, timeout_ms=patience_ms)
         self._failures = 0
         return Synced(request.generation_id, synced)
 
     async def _connection(self) -> NodeConnection:
         return await self._cluster.connection(await self._cluster.coordinator(self.group_id), _LANE)
 
-    def _may_pass(self, error: MoldauError) -> bool:
+    def _is_retriable(self, error: MoldauError) -> bool:
         is_away = isinstance(error, KafkaError) and error.code is ErrorCode.BROKER_NOT_AVAILABLE
-        return is_away or self._cluster.may_pass(error)
+        return is_away or self._cluster.is_retriable(error)
 
     def _stop(self, error: MoldauError) -> None:
         self._error = error
@@ -243,7 +246,7 @@ class Group:
                     request = LeaveGroupRequest(
                         group_id=request.group_id, member_id=member.member_id
                     )
-                await connection.ask(request, LeaveGroupResponse)
+                await connection.send(request, LeaveGroupResponse)
         except (MoldauError, TimeoutError):
             return
 
@@ -256,7 +259,7 @@ class Group:
             return await self._cluster.metadata(wanted, is_lenient=True)
 
         try:
-            found = await self._cluster.with_patience(
+            found = await self._cluster.with_retries(
                 attempt, patience_ms=self._options.max_poll_interval_ms
             )
             topics = _racks(found)
@@ -270,7 +273,7 @@ class Group:
             return
         self._assigned_counts = {topic: len(topics.get(topic, ())) for topic in wanted}
         self._lacks_topics = bool(found.failures)
-        self._owner.watch_too(wanted)
+        self._owner.watch_topics(wanted)
         contents = {member: write_assignment(share) for member, share in shares.items()}
         self.step(AssignmentComputed(effect.generation, contents))
 
@@ -326,7 +329,7 @@ class Group:
         generation, member_id = machine.generation, machine.member_id
         try:
             connection = await self._connection()
-            answer = await connection.ask(
+            answer = await connection.send(
                 machine.heartbeat(),
                 HeartbeatResponse,
                 timeout_ms=self._options.member.session_timeout_ms,

@@ -30,7 +30,6 @@ from moldau.protocol.versions import (
 from moldau.types import NO_OFFSET, TopicPartition
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
-# From version 10 on topics are named by ids, and a topic that was created again has another one.
 _NOT_A_MEMBER = {
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
@@ -71,7 +70,7 @@ async def commit(cluster: Cluster, identity: GroupMetadata, offsets: Offsets) ->
         group_instance_id=identity.group_instance_id,
         topics=list(topics.values()),
     )
-    answer = await cluster.ask_coordinator(
+    answer = await cluster.send_to_coordinator(
         identity.group_id, request, OffsetCommitResponse, newest=OFFSET_COMMIT_TOPIC_IDS - 1
     )
     for result in answer.topics:
@@ -115,8 +114,8 @@ async def committed(
     *,
     is_stable: bool,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """One attempt; partitions without a committed offset are left out. `is_stable`: fails, with an
-    error that passes, while a transaction is about to commit offsets.
+    """One attempt; partitions without a committed offset are left out. `is_stable`: fails
+    with a retriable error while a transaction is about to commit offsets.
     """
     by_topic: dict[str, list[int]] = {}
     for name, number in partitions:
@@ -138,7 +137,7 @@ async def committed(
         ],
         require_stable=is_stable,
     )
-    answer = await cluster.ask(
+    answer = await cluster.send(
         node_id,
         request,
         OffsetFetchResponse,
@@ -168,7 +167,7 @@ async def _committed_of_one(
             for name, numbers in by_topic.items()
         ],
     )
-    answer = await cluster.ask_coordinator(
+    answer = await cluster.send_to_coordinator(
         group_id, request, OffsetFetchResponse, newest=OFFSET_FETCH_GROUPS - 1
     )
     check(answer.error_code, f"group '{group_id}'")

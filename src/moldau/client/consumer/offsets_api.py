@@ -27,9 +27,9 @@ class OffsetAndTimestamp(NamedTuple):
 
     offset: int
     timestamp: int
-    """In milliseconds since 1970."""
+    """The timestamp of the record, in milliseconds since 1970."""
     leader_epoch: int = NO_EPOCH
-    """Of the leader that wrote the record; -1 if it is unknown."""
+    """The epoch of the leader that wrote the record; -1 if it is unknown."""
 
 
 class OffsetMethods:

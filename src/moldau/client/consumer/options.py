@@ -21,7 +21,7 @@ _JAVA_NAMES = {
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
 _PREFETCHED = 2
-"""How many responses of one partition may wait to be taken."""
+"""The number of responses of one partition that may wait to be taken."""
 
 
 @frozen(kw_only=True)

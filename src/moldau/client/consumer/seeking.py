@@ -36,7 +36,7 @@ class Seeking:
         self._positions = positions
         self._options = options
         self._on_found = on_found
-        self._under_way: set[tuple[PartitionState, int]] = set()
+        self._in_flight: set[tuple[PartitionState, int]] = set()
         self._tasks = Tasks()
 
     async def close(self) -> None:
@@ -62,18 +62,18 @@ class Seeking:
         name: str,
     ) -> None:
         marks = {(state, state.version) for state in states}
-        self._under_way |= marks
+        self._in_flight |= marks
 
         async def tracked() -> None:
             problem: MoldauError | None = None
             try:
                 await work()
             except MoldauError as error:
-                # An error that may pass is retried without a limit.
-                problem = None if self._cluster.may_pass(error) else error
+                # A retriable error is retried without a limit.
+                problem = None if self._cluster.is_retriable(error) else error
                 await self._cluster.clock.sleep(self._cluster.pause_ms(1))
             finally:
-                self._under_way -= marks
+                self._in_flight -= marks
             if all(state.version != version for state, version in marks):
                 problem = None  # Outdated by a seek or a new assignment.
             self._on_found(problem, states[0] if len(states) == 1 else None)
@@ -81,13 +81,13 @@ class Seeking:
         _ = self._tasks.start(tracked(), name)
 
     def _is_waiting(self, state: PartitionState) -> bool:
-        # Without a known leader there is no broker to ask.
+        # Without a known leader there is no broker to send the request to.
         is_led = self._cluster.known.leader_of(state.partition) is not None
-        return is_led and (state, state.version) not in self._under_way
+        return is_led and (state, state.version) not in self._in_flight
 
     def lost(self, state: PartitionState) -> None:
-        """The position is no longer in the log: resets it. With auto.offset.reset=none it raises
-        NoOffsetError instead, each time that this is found.
+        """Resets a position that is no longer in the log. With auto.offset.reset=none polls raise
+        NoOffsetError instead.
         """
         if self._options.reset.kind is ResetKind.NONE:
             raise NoOffsetError(
@@ -113,7 +113,7 @@ class Seeking:
 
     async def _validate(self, state: PartitionState) -> None:
         version = state.version
-        await self._cluster.with_patience(lambda: self._validate_once(state, version))
+        await self._cluster.with_retries(lambda: self._validate_once(state, version))
 
     async def _validate_once(self, state: PartitionState, version: int) -> None:
         leader = await self._cluster.leader(state.partition)
@@ -132,7 +132,7 @@ class Seeking:
         request = OffsetForLeaderEpochRequest(
             replica_id=CONSUMER_REPLICA, topics=[OffsetForLeaderTopic(topic=name, partitions=[row])]
         )
-        answer = await connection.ask(request, OffsetForLeaderEpochResponse)
+        answer = await connection.send(request, OffsetForLeaderEpochResponse)
         for topic in answer.topics:
             for end in topic.partitions:
                 check(end.error_code, str(state.partition))

@@ -16,7 +16,7 @@ _Call = Callable[[], None]
 
 
 class _Work(Generic[Result]):
-    """A coroutine, begun and ended in the event loop. None among the calls marks its end."""
+    """A coroutine that runs in the event loop. None in the queue of calls marks its end."""
 
     def __init__(
         self, work: Coroutine[Any, Any, Result], calls: "SimpleQueue[_Call | None]"
@@ -104,7 +104,7 @@ class UserCalls:
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Any] = loop.create_future()
 
-        def settle(result: Any, error: BaseException | None) -> None:
+        def complete(result: Any, error: BaseException | None) -> None:
             if outcome.done():
                 return
             if error is None:
@@ -119,7 +119,7 @@ class UserCalls:
                 result = function(*arguments)
             except Exception as error:  # noqa: BLE001 - raised in the user's call
                 problem = error
-            loop.call_soon_threadsafe(settle, result, problem)
+            loop.call_soon_threadsafe(complete, result, problem)
 
         calls = self._calls
         if calls is None:

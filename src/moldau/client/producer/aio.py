@@ -11,7 +11,7 @@ from moldau.client.errors import ClientError, ClientTimeoutError, ClosedError
 from moldau.client.producer.deliveries import AwaitableDeliveries
 from moldau.client.producer.delivery_waiting import LoopWaiter
 from moldau.client.producer.engine import ProducerEngine
-from moldau.client.producer.record_preparation import Headers, ProducerRecord, in_lists
+from moldau.client.producer.record_preparation import Headers, ProducerRecord, as_lists
 from moldau.client.producer.session import ProducerSession
 from moldau.core.producer.batching import Delivery, Piece
 from moldau.protocol.errors import KafkaError, MoldauError
@@ -170,7 +170,7 @@ class Producer:
             3
         """
         engine = await self._started()
-        values, keys = in_lists(values, keys)
+        values, keys = as_lists(values, keys)
         pieces: list[Piece] = []
         row = 0
         options = partition, timestamp

@@ -14,7 +14,7 @@ from moldau.client.loop_thread import LoopThread
 from moldau.client.producer import aio
 from moldau.client.producer.deliveries import Deliveries, Sent
 from moldau.client.producer.delivery_waiting import ThreadWaiter, mark_own_thread
-from moldau.client.producer.record_preparation import Headers, ProducerRecord, in_lists
+from moldau.client.producer.record_preparation import Headers, ProducerRecord, as_lists
 from moldau.client.producer.session import ProducerSession
 from moldau.client.twin_docs import documented_by
 from moldau.platforms import after_fork_in_child
@@ -130,7 +130,7 @@ class Producer:
             ...     sum(written.records for written in sent.result(timeout=30))
             3
         """
-        values, keys = in_lists(values, keys)
+        values, keys = as_lists(values, keys)
         pieces: list[Piece] = []
         row = 0
         options = partition, timestamp
@@ -250,7 +250,7 @@ class Producer:
     def __del__(self) -> None:
         if hasattr(self, "_appender"):
             self._appender.is_closed = True
-            self._thread.end_alone(self, self._session.end)
+            self._thread.end_in_background(self, self._session.end)
 
     def __enter__(self) -> Self:
         return self

@@ -16,7 +16,7 @@ class WrittenRange(NamedTuple):
     first_offset: int
     """-1 if the broker did not report it."""
     records: int
-    """How many they are."""
+    """The number of records."""
 
 
 class Sent(Protocol):

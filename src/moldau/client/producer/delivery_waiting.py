@@ -1,4 +1,4 @@
-"""Waiting for deliveries: in a thread of the user, or in the event loop."""
+"""Ways to wait for deliveries: in a thread of the user, or in the event loop."""
 
 import asyncio
 import os

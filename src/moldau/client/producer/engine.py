@@ -60,7 +60,7 @@ class ProducerEngine:
         self.cluster = cluster
         self.options = options
         self.sending = Sending(options.rules)
-        self.topics = ProducerTopics(cluster, self._take_topic)
+        self.topics = ProducerTopics(cluster, self._topic_changed)
         self.tasks = Tasks()
         self.counts = Counts()
         self.retrying: KafkaError | None = None
@@ -143,8 +143,8 @@ class ProducerEngine:
                 )
             await self._next_progress(left_ms)
 
-    async def file(self, batch: Batch) -> None:
-        """Takes a complete batch, after waiting for room."""
+    async def enqueue(self, batch: Batch) -> None:
+        """Enqueues a complete batch, after waiting for room."""
         deadline_ms = self._clock.mono_ms() + self.options.max_block_ms
         while self.appender.room < batch.held_bytes and not self.sending.is_idle:
             await self.wait_for_room(deadline_ms)
@@ -173,7 +173,7 @@ class ProducerEngine:
     def send_ready(self) -> None:
         """Sends what can be sent, after an append, a response, a connection or a deadline."""
         now_ms = self._clock.mono_ms()
-        self._file_begun(now_ms)
+        self._enqueue_begun(now_ms)
         if self._is_closed:
             return
         if self.sending.identity is None and not self.options.rules.is_transactional:
@@ -191,7 +191,7 @@ class ProducerEngine:
         if plan.next_ms != float("inf"):
             self._timer = self._clock.call_later(plan.next_ms - now_ms, self.send_ready)
 
-    def _file_begun(self, now_ms: float) -> None:
+    def _enqueue_begun(self, now_ms: float) -> None:
         begun = self.appender.take_begun()
         if begun:
             self.sending.enqueue(begun, now_ms)
@@ -218,11 +218,10 @@ class ProducerEngine:
         try:
             version = self._connections[node].newest_of(ProduceRequest)
         except MoldauError as error:
-            self._loop.call_soon(self._take, node, batches, error)
+            self._loop.call_soon(self._handle_answer, node, batches, error)
             return
         if self.options.terms.acks == 0:
-            sending = self._send_unanswered(node, batches, (request, version))
-            _ = self.tasks.start(sending, "producer: send")
+            _ = self.tasks.start(self._send_only(node, batches, (request, version)), "acks=0")
         else:
             channel.post(
                 request,
@@ -231,13 +230,13 @@ class ProducerEngine:
                 lambda answer: self._answered(node, batches, answer, sent_ms),
             )
 
-    async def _send_unanswered(self, node: int, batches: list[Outgoing], request: Any) -> None:
+    async def _send_only(self, node: int, batches: list[Outgoing], request: Any) -> None:
         problem: ChannelError | None = None
         try:
             await self._connections[node].channel.send_unanswered(*request)
         except ChannelError as error:
             problem = error
-        self._take(node, batches, problem)
+        self._handle_answer(node, batches, problem)
 
     def _answered(
         self,
@@ -247,9 +246,9 @@ class ProducerEngine:
         sent_ms: float,
     ) -> None:
         self.counts.answered(self._clock.mono_ms() - sent_ms)
-        self._take(node, batches, answer)
+        self._handle_answer(node, batches, answer)
 
-    def _take(
+    def _handle_answer(
         self, node: int, batches: list[Outgoing], answer: ProduceResponse | MoldauError | None
     ) -> None:
         """Handles a response; None with acks=0, when there is none."""
@@ -263,12 +262,12 @@ class ProducerEngine:
             code = ErrorCode.NETWORK_EXCEPTION if is_lost else ErrorCode.UNSUPPORTED_VERSION
             answers = [PartitionAnswer(outgoing, code, detail=str(answer)) for outgoing in batches]
         for partition_answer in answers:
-            self._take_answer(partition_answer, answer)
+            self._handle_partition(partition_answer, answer)
         if self._progress:
             self._notify_progress()
         self.send_ready()
 
-    def _take_answer(
+    def _handle_partition(
         self, answer: PartitionAnswer, whole: ProduceResponse | MoldauError | None
     ) -> None:
         outgoing = answer.outgoing
@@ -292,7 +291,7 @@ class ProducerEngine:
                 pass
         if answer.code in REFRESH_METADATA:
             partition = outgoing.queue.partition
-            if not self.cluster.known.take_leader(
+            if not self.cluster.known.update_leader(
                 partition, answer.leader, answer.leader_epoch, endpoints_of(whole)
             ):
                 self.once("metadata", self._refresh({partition.topic}))
@@ -387,8 +386,8 @@ class ProducerEngine:
         self.send_ready()
         batches = [
             outgoing.batch
-            for line in self.sending.active
-            for outgoing in [*line.in_flight, *line.to_retry, *line.waiting]
+            for queue in self.sending.active
+            for outgoing in [*queue.in_flight, *queue.to_retry, *queue.waiting]
         ]
         self._hurries += 1
         self.sending.is_hurried = True
@@ -402,7 +401,7 @@ class ProducerEngine:
             self.sending.is_hurried = self._hurries > 0
 
     def drop_unsent(self, error: KafkaError) -> None:
-        self._file_begun(self._clock.mono_ms())
+        self._enqueue_begun(self._clock.mono_ms())
         with self._lock:
             dropped = self.sending.drop_unsent()
         for outgoing in dropped:
@@ -415,8 +414,8 @@ class ProducerEngine:
         await self.tasks.close()
         error = KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed")
         self.drop_unsent(error)
-        for line in list(self.sending.active):
-            for outgoing in list(line.in_flight):
+        for queue in list(self.sending.active):
+            for outgoing in list(queue.in_flight):
                 self._finish(outgoing.batch, Failed(error))
         for timer in (self._timer, self._sweep):
             if timer is not None:
@@ -448,7 +447,7 @@ class ProducerEngine:
         except MoldauError as error:
             _log.debug("no connection to broker %s: %s", node, error)
             await self._pause()
-            names = {line.partition.topic for line in self.sending.active}
+            names = {queue.partition.topic for queue in self.sending.active}
             await self._refresh(names)
 
     async def _pause(self) -> None:
@@ -459,7 +458,7 @@ class ProducerEngine:
             if names:
                 await self.topics.refresh(names)
         except MoldauError as error:
-            _log.debug("no metadata: %s", error)
+            _log.debug("the metadata request failed: %s", error)
         await self._pause()
 
     async def _identify(self) -> None:
@@ -470,7 +469,7 @@ class ProducerEngine:
                 self.drop_unsent(error)
             await self._pause()
 
-    def _take_topic(self, topic: Topic) -> None:
+    def _topic_changed(self, topic: Topic) -> None:
         count = len(topic.partitions)
         if not count:
             return
@@ -484,7 +483,7 @@ class ProducerEngine:
             buffers.resize(count)
 
     def _renew_later(self, name: str) -> None:
-        """Refreshes metadata regularly, since added partitions are not reported."""
+        """Refreshes metadata regularly: brokers do not report added partitions."""
 
         def renew() -> None:
             if not self.appender.is_closed:
@@ -496,5 +495,5 @@ class ProducerEngine:
         try:
             await self.topics.refresh([name])
         except MoldauError as error:
-            _log.debug("no metadata: %s", error)
+            _log.debug("the metadata request failed: %s", error)
         self._renew_later(name)

@@ -15,6 +15,6 @@ NO_TRANSACTION_MS = INT32_MAX
 async def request_identity(cluster: Cluster) -> ProducerIdentity:
     """Requests an identity without transactions, from any broker."""
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_MS)
-    answer = await cluster.ask(None, request, InitProducerIdResponse)
+    answer = await cluster.send(None, request, InitProducerIdResponse)
     check(answer.error_code, "no producer id")
     return ProducerIdentity(answer.producer_id, answer.producer_epoch)

@@ -44,8 +44,10 @@ class Preparation:
         self._interceptors = interceptors_of(config.interceptor_classes)
         self._partitioner = _partitioner(config.partitioner_class)
         self._partition_count = partition_count
-        ways = (self._key, self._value, self._partitioner)
-        self.is_plain = not self._interceptors and all(way is None for way in ways)
+        conversions = (self._key, self._value, self._partitioner)
+        self.is_plain = not self._interceptors and all(
+            conversion is None for conversion in conversions
+        )
         """Whether bytes can be appended without any preparation."""
 
     @property
@@ -97,18 +99,18 @@ class Preparation:
             notify(interceptor, "close")
 
 
-def in_lists(
+def as_lists(
     values: Iterable[Any], keys: Iterable[Any] | None
 ) -> tuple[list[Any], list[Any] | None]:
     """The values and keys of many records as lists of equal length."""
-    made = _in_list("values", values)
-    made_keys = None if keys is None else _in_list("keys", keys)
+    made = _as_list("values", values)
+    made_keys = None if keys is None else _as_list("keys", keys)
     if made_keys is not None and len(made_keys) != len(made):
         raise ClientError(f"{len(made_keys)} keys for {len(made)} values")
     return made, made_keys
 
 
-def _in_list(name: str, value: Any) -> list[Any]:
+def _as_list(name: str, value: Any) -> list[Any]:
     if isinstance(value, list):
         return value
     if isinstance(value, str | bytes | bytearray | memoryview) or not isinstance(value, Iterable):

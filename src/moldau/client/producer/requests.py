@@ -1,4 +1,4 @@
-"""Batches as a Produce request, and what its answer says about each."""
+"""Produce requests from batches, and the outcome of each batch from the response."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class ProduceTerms(NamedTuple):
 
 
 # Brokers send messages only for errors of records and transactions.
-_SENTENCES = {
+_MESSAGES = {
     ErrorCode.CORRUPT_MESSAGE: "the batch was damaged on its way to the broker",
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: "the broker has written this batch before",
     ErrorCode.INVALID_PRODUCER_EPOCH: "a newer producer has taken this one's place",
@@ -66,7 +66,7 @@ class PartitionAnswer(NamedTuple):
     def error(self) -> KafkaError:
         batch = self.outgoing.batch
         partition = f"{batch.topic}-{batch.partition}"
-        detail = self.detail or _SENTENCES.get(self.code)
+        detail = self.detail or _MESSAGES.get(self.code)
         return KafkaError(self.code, f"{partition}: {detail}" if detail else partition)
 
 

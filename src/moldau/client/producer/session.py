@@ -1,4 +1,6 @@
-"""What the blocking and the asyncio producer share: settings, and the engine made from them."""
+"""The common part of the blocking and the asyncio producer: settings, and the engine made from
+them.
+"""
 
 import asyncio
 import contextlib
@@ -52,7 +54,7 @@ class ProducerSession:
         return engine
 
     async def append(self, record: ProducerRecord) -> Delivery:
-        """Appends a record that could not be appended without waiting."""
+        """Appends a record, after waiting for memory or metadata."""
         engine = self.opened
         if self.transactor is not None:
             self.transactor.state.check_open("send")
@@ -87,7 +89,7 @@ class ProducerSession:
         most = self.options.rules.request_bytes_max
         if batch.size_bytes > most + BATCH_HEADER_SIZE and batch.count == 1:
             raise ClientError(f"a row of {batch.size_bytes} bytes; max.request.size is {most}")
-        await engine.file(batch)
+        await engine.enqueue(batch)
 
     @property
     def opened(self) -> ProducerEngine:

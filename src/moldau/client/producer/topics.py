@@ -26,7 +26,7 @@ class ProducerTopics:
         return None if found is None else found[0]
 
     async def refresh(self, names: Collection[str]) -> set[str]:
-        """Requests metadata once. Returns the topics that do not exist; raises any error."""
+        """Requests metadata once. Returns the topics that do not exist; raises all other errors."""
         found = await self._cluster.metadata(list(names), create=True)
         for name in found.topics:
             self._on_change(self.known[name])
@@ -46,7 +46,7 @@ class ProducerTopics:
             except TimeoutError:
                 raise _too_long(name, problem) from None
             except (KafkaError, ChannelError, NoBrokerError) as error:
-                if not self._cluster.may_pass(error) and not isinstance(error, NoBrokerError):
+                if not self._cluster.is_retriable(error) and not isinstance(error, NoBrokerError):
                     raise
                 problem = error
             else:

@@ -104,8 +104,8 @@ class Transactor:
             if self.state.error is not None:
                 raise self.state.error
             raise ClientError("init_transactions() was called already")
-        identity = await self._with_patience(
-            lambda: self._ask_identity(NO_PRODUCER), "init_transactions"
+        identity = await self._with_retries(
+            lambda: self._request_identity(NO_PRODUCER), "init_transactions"
         )
         self._engine.sending.identified(identity)
         self.state.initialized(is_second_protocol=await self._second_protocol())
@@ -117,9 +117,9 @@ class Transactor:
         self._engine.sending.identified(identity)
         self.begin()
 
-    def give_back(self) -> None:
-        """Leaves an adopted transaction, which the other process ends."""
-        self.state.check_open("give a transaction back")
+    def release(self) -> None:
+        """Releases an adopted transaction, which the other process ends."""
+        self.state.check_open("release a transaction")
         self._engine.appender.is_closed = True
         self.state.ended()
 
@@ -171,11 +171,9 @@ class Transactor:
             return
         try:
             if not self.state.is_second_protocol:
-                await self._with_patience(
-                    lambda: self._add_offsets(group_id), "send_offsets", False
-                )
+                await self._with_retries(lambda: self._add_offsets(group_id), "send_offsets", False)
             self.state.offsets_added()
-            await self._with_patience(
+            await self._with_retries(
                 lambda: self._commit_offsets(wanted, group), "send_offsets", False
             )
         except KafkaError as error:
@@ -187,13 +185,15 @@ class Transactor:
     async def _end(self, *, is_commit: bool) -> None:
         fresh: ProducerIdentity | None = None
         if self.state.must_be_ended:
-            fresh = await self._with_patience(
+            fresh = await self._with_retries(
                 lambda: self._end_once(is_commit), "the transaction's end"
             )
         identity = self._engine.sending.identity
         assert identity is not None
         if fresh is None and self.state.needs_new_epoch:
-            fresh = await self._with_patience(lambda: self._ask_identity(identity), "a new epoch")
+            fresh = await self._with_retries(
+                lambda: self._request_identity(identity), "a new epoch"
+            )
         if fresh is not None:
             self._engine.sending.identified(fresh)
         self.state.ended()
@@ -208,13 +208,13 @@ class Transactor:
             producer_epoch=identity.epoch,
             committed=is_commit,
         )
-        answer = await self._ask(request, EndTxnResponse, newest=newest)
+        answer = await self._send(request, EndTxnResponse, newest=newest)
         check(answer.error_code, "the transaction's end")
         if self.state.is_second_protocol and answer.producer_id >= 0:
             return ProducerIdentity(answer.producer_id, answer.producer_epoch)
         return None
 
-    async def _ask_identity(self, before: ProducerIdentity) -> ProducerIdentity:
+    async def _request_identity(self, before: ProducerIdentity) -> ProducerIdentity:
         node = await self._cluster.coordinator(self._id, CoordinatorType.TRANSACTION)
         connection = await self._cluster.connection(node)
         is_old = connection.newest_of(InitProducerIdRequest) < _KEEP_EPOCH_VERSION
@@ -225,14 +225,14 @@ class Transactor:
             producer_id=producer_id,
             producer_epoch=epoch,
         )
-        answer = await self._cluster.ask(node, request, InitProducerIdResponse, newest=5)
+        answer = await self._cluster.send(node, request, InitProducerIdResponse, newest=5)
         check(answer.error_code, f"transactional id '{self._id}'")
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     async def _add_partitions(self) -> None:
         wanted = self.state.pending
         try:
-            await self._with_patience(lambda: self._add_once(wanted), "adding partitions", False)
+            await self._with_retries(lambda: self._add_once(wanted), "adding partitions", False)
         except MoldauError as error:
             failure = self.state.failed(error)
             self._engine.appender.is_closed = True
@@ -255,7 +255,7 @@ class Transactor:
                 for name, numbers in topics.items()
             ],
         )
-        answer = await self._ask(
+        answer = await self._send(
             request, AddPartitionsToTxnResponse, newest=_ADD_PARTITIONS_VERSION_MAX
         )
         rows = [
@@ -277,7 +277,7 @@ class Transactor:
             producer_epoch=identity.epoch,
             group_id=group_id,
         )
-        answer = await self._ask(request, AddOffsetsToTxnResponse)
+        answer = await self._send(request, AddOffsetsToTxnResponse)
         check(answer.error_code, f"adding the offsets of '{group_id}'")
 
     async def _commit_offsets(
@@ -310,15 +310,15 @@ class Transactor:
         )
         newest = TXN_OFFSET_COMMIT_ADDS_PARTITIONS - (0 if self.state.is_second_protocol else 1)
         node = await self._cluster.coordinator(group_id)
-        answer = await self._cluster.ask(node, request, TxnOffsetCommitResponse, newest=newest)
+        answer = await self._cluster.send(node, request, TxnOffsetCommitResponse, newest=newest)
         for topic in answer.topics:
             for answered in topic.partitions:
                 partition = TopicPartition(topic.name, answered.partition_index)
                 check(answered.error_code, f"the offset of {partition} for '{group_id}'")
 
-    async def _ask(self, request: Any, answer_class: Any, *, newest: int = INT16_MAX) -> Any:
+    async def _send(self, request: Any, answer_class: Any, *, newest: int = INT16_MAX) -> Any:
         node = await self._cluster.coordinator(self._id, CoordinatorType.TRANSACTION)
-        return await self._cluster.ask(node, request, answer_class, newest=newest)
+        return await self._cluster.send(node, request, answer_class, newest=newest)
 
     async def _second_protocol(self) -> bool:
         node = await self._cluster.coordinator(self._id, CoordinatorType.TRANSACTION)
@@ -329,10 +329,10 @@ class Transactor:
             for feature in served.finalized_features
         )
 
-    async def _with_patience(
+    async def _with_retries(
         self, attempt: Callable[[], Awaitable[Result]], what: str, is_final: bool = True
     ) -> Result:
-        """Retries errors that may pass, for max.block.ms at most. `is_final`: any other error of a
+        """Retries retriable errors, for max.block.ms at most. `is_final`: any other error of a
         broker fails the transaction.
         """
         clock = self._cluster.clock
@@ -350,7 +350,7 @@ class Transactor:
                 ) from None
             except (KafkaError, ChannelError, ClientError) as error:
                 failures += 1
-                if not self._may_pass(error):
+                if not self._is_retriable(error):
                     mapped = _as_fenced(error)
                     if is_final and isinstance(mapped, KafkaError):
                         raise self.state.failed(mapped) from None
@@ -365,10 +365,10 @@ class Transactor:
             self._cluster.forget()
             await clock.sleep(pause_ms)
 
-    def _may_pass(self, error: MoldauError) -> bool:
+    def _is_retriable(self, error: MoldauError) -> bool:
         """Whether to retry. Brokers may name a coordinator for a while after it has stopped."""
         is_away = isinstance(error, KafkaError) and error.code is ErrorCode.BROKER_NOT_AVAILABLE
-        return is_away or self._cluster.may_pass(error)
+        return is_away or self._cluster.is_retriable(error)
 
 
 _CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS

@@ -14,7 +14,7 @@ from moldau.client.schemas.wire import (
 )
 
 _KIND = "PROTOBUF"
-# Every registry knows the files with this prefix.
+# Files with this prefix need not be registered.
 _KNOWN = "google/protobuf/"
 _INDEXES_MAX = 100
 

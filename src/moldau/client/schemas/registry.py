@@ -119,7 +119,7 @@ class SchemaRegistry:
         Raises:
             SchemaError: It is not registered, or the registry is unreachable.
         """
-        answer = self._ask(f"/subjects/{quote(subject, safe='')}", _body(schema))
+        answer = self._send(f"/subjects/{quote(subject, safe='')}", _body(schema))
         return int(answer["version"])
 
     def schema(self, schema_id: int) -> Schema:
@@ -134,7 +134,7 @@ class SchemaRegistry:
         with self._lock:
             found = self._schemas.get(schema_id)
         if found is None:
-            answer = self._ask(f"/schemas/ids/{schema_id}")
+            answer = self._send(f"/schemas/ids/{schema_id}")
             found = Schema(
                 answer["schema"],
                 answer.get("schemaType", AVRO),
@@ -156,7 +156,7 @@ class SchemaRegistry:
             SchemaError: There is no such schema, or the registry is unreachable.
         """
         subject = quote(reference.subject, safe="")
-        answer = self._ask(f"/subjects/{subject}/versions/{reference.version}")
+        answer = self._send(f"/subjects/{subject}/versions/{reference.version}")
         return Schema(
             answer["schema"],
             answer.get("schemaType", AVRO),
@@ -167,14 +167,14 @@ class SchemaRegistry:
         with self._lock:
             found = self._ids.get((subject, schema))
         if found is None:
-            found = int(self._ask(path, _body(schema))["id"])
+            found = int(self._send(path, _body(schema))["id"])
             with self._lock:
                 if len(self._ids) >= _SCHEMAS_MAX:
                     self._ids.clear()
                 self._ids[subject, schema] = found
         return found
 
-    def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def _send(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         content = None if body is None else json.dumps(body).encode()
         request = Request(self._url + path, content, self._headers)  # noqa: S310 - http or https
         try:

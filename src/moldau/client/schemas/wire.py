@@ -56,8 +56,8 @@ class Registration:
         found = self._heads.get((topic, schema))
         if found is None:
             subject = self._subject(topic, self._is_key)
-            ask = self._registry.register if self._auto_register else self._registry.lookup
-            found = self._heads[topic, schema] = head(ask(subject, schema))
+            id_of = self._registry.register if self._auto_register else self._registry.lookup
+            found = self._heads[topic, schema] = head(id_of(subject, schema))
         return found
 
 

@@ -1,4 +1,4 @@
-"""Requests HTTP responses, and keeps them in a folder until their batch is done, so that a batch
+"""Polls an address, and keeps the responses in a folder until their batch is done, so that a batch
 that runs again sees the same rows.
 """
 
@@ -49,15 +49,15 @@ class _SameHost(HTTPRedirectHandler):
         return super().redirect_request(*given)
 
 
-def request_answer(options: HttpOptions, place: PollPosition) -> Answer | None:
-    """None if nothing has changed. Raises HttpError."""
-    address = address_of(options, place)
+def request_answer(options: HttpOptions, position: PollPosition) -> Answer | None:
+    """Requests the next answer; None if nothing has changed. Raises HttpError."""
+    address = address_of(options, position)
     headers = dict(options.headers)
-    # With a cursor each request is for another page, which they do not describe.
-    if place.etag is not None and options.cursor_param is None:
-        headers["If-None-Match"] = place.etag
-    if place.modified is not None and options.cursor_param is None:
-        headers["If-Modified-Since"] = place.modified
+    # With a cursor each request is for another page, which these headers do not describe.
+    if position.etag is not None and options.cursor_param is None:
+        headers["If-None-Match"] = position.etag
+    if position.modified is not None and options.cursor_param is None:
+        headers["If-Modified-Since"] = position.modified
     request = Request(address, headers=headers)  # noqa: S310 - http or https
     opener = build_opener(_SameHost)
     try:
@@ -90,23 +90,23 @@ class KeptAnswers:
     def _file(self, poll: int) -> Path:
         return self._folder / f"{poll:012d}"
 
-    def keep(self, place: PollPosition, body: bytes) -> PollPosition:
+    def keep(self, position: PollPosition, body: bytes) -> PollPosition:
         """Stores an answer durably. If a process of a killed run has stored the same poll before,
         that answer counts. Returns the position of the stored answer.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        beside = self._file(place.poll).with_suffix(f".{os.getpid()}")
-        with beside.open("wb") as out:
-            out.write(json.dumps(write_position(place)).encode() + b"\n" + body)
+        partial = self._file(position.poll).with_suffix(f".{os.getpid()}")
+        with partial.open("wb") as out:
+            out.write(json.dumps(write_position(position)).encode() + b"\n" + body)
             out.flush()
             sync_file(out.fileno())
         with suppress(FileExistsError):
-            self._file(place.poll).hardlink_to(beside)
-        beside.unlink()
+            self._file(position.poll).hardlink_to(partial)
+        partial.unlink()
         sync_folder(self._folder)
-        return self.place_of(place.poll) or place
+        return self.position_of(position.poll) or position
 
-    def place_of(self, poll: int) -> PollPosition | None:
+    def position_of(self, poll: int) -> PollPosition | None:
         """The position of an answer; None if it is not stored."""
         stored = self._read(poll)
         return None if stored is None else stored[0]
@@ -126,10 +126,10 @@ class KeptAnswers:
             first, _, body = self._file(poll).read_bytes().partition(b"\n")
         except FileNotFoundError:
             return None
-        place = read_position(json.loads(first))
-        if place.digest != digest_of_body(body):
+        position = read_position(json.loads(first))
+        if position.digest != digest_of_body(body):
             raise HttpError(f"{self._file(poll)} is damaged")
-        return place, body
+        return position, body
 
     def forget(self, up_to: int) -> None:
         for file in self._folder.glob("[0-9]*"):

@@ -111,14 +111,14 @@ class HttpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802, ARG002
         before = read_position(start)
         # A run that ended before its batch was planned may have stored the answer.
-        after = self._answers.place_of(before.poll + 1)
+        after = self._answers.position_of(before.poll + 1)
         if after is None:
             after = self._poll(before) if not self._is_done and self._is_due() else before
         return start if after == before else write_position(after)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         first, last = read_position(start), read_position(end)
-        if last.poll and self._answers.place_of(last.poll) not in {None, last}:
+        if last.poll and self._answers.position_of(last.poll) not in {None, last}:
             raise HttpError(
                 f"answer {last.poll} in {self._options.keep} does not match the checkpoint; "
                 "restore both together"

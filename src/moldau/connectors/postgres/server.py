@@ -13,13 +13,13 @@ from moldau.core.spark.errors import suggestion
 from moldau.protocol.errors import MoldauError
 
 PATIENCE_S = 60.0
-"""How long a server may be unavailable, for example during a restart."""
+"""How long connecting is retried while the server is unavailable, for example during a restart."""
 _PAUSE_S = 0.5
 _CONNECT_TIMEOUT_S = 10
-_CHECKS_CLIENTS_FROM = 140000
+_CLIENT_CHECK_VERSION_MIN = 140000
 _ENVIRONMENT = "env:"
 # Texts of errors that waiting does not fix; libpq gives them no code.
-_FINAL = ("password", "authentication", "pg_hba.conf", "does not exist")
+_PERMANENT = ("password", "authentication", "pg_hba.conf", "does not exist")
 _HINTS = {
     "42501": "the owner can grant the privilege to the user of the url with GRANT",
     "42P10": "an upsert needs a primary key or unique index on exactly the columns of key",
@@ -56,7 +56,7 @@ def connected(url: str, table: str, patience_s: float = PATIENCE_S) -> Iterator[
                 "SET timezone TO 'UTC'; SET datestyle TO 'ISO'; SET intervalstyle TO 'iso_8601'; "
                 "SET bytea_output TO 'hex'; SET extra_float_digits TO 1"
             )
-            if connection.info.server_version >= _CHECKS_CLIENTS_FROM:
+            if connection.info.server_version >= _CLIENT_CHECK_VERSION_MIN:
                 # Releases the locks of a killed driver before TCP notices that it is gone.
                 connection.execute("SET client_connection_check_interval TO '5s'")
             yield connection
@@ -81,7 +81,7 @@ def _connect(psycopg: Any, url: str, table: str, patience_s: float) -> Any:
             raise PostgresError(f"{table}: the url is invalid: {_line(error)}") from None
         except psycopg.OperationalError as error:
             line = _line(error)
-            if any(word in line for word in _FINAL):
+            if any(word in line for word in _PERMANENT):
                 raise PostgresError(f"{table}: {line}") from None
             if time.monotonic() >= until:
                 raise ServerLostError(f"{table}: {line}") from None
@@ -114,7 +114,7 @@ def _line(error: BaseException) -> str:
 class Column(NamedTuple):
     name: str
     kind: str
-    """As the server writes it: `numeric(10,2)`."""
+    """The type in the server's notation: `numeric(10,2)`."""
 
 
 def columns_of(connection: Any, table: str) -> list[Column]:

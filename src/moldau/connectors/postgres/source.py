@@ -1,6 +1,6 @@
 """Tables of PostgreSQL as a Spark source, for streams and batches: read continuously by a column
-that grows. A batch is all rows between two positions, which are in the checkpoint before it is
-read.
+that grows. A batch is all rows between two positions, which the checkpoint holds before the batch
+is read.
 """
 
 import json
@@ -58,7 +58,7 @@ _SPLIT_ROWS = 10_000
 
 @frozen(kw_only=True)
 class TableRead:
-    """What to read from which table."""
+    """Options of a read: the table, its columns for ordering, and limits."""
 
     url: str
     table: str

@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 ATTEMPTS_MAX = 3
 """Attempts to write a batch if the connection breaks."""
 _REPORT = "attempt bigint, rows bigint"
-# JSON with null fields.
+# Options of to_json: fields that are null are kept.
 _JSON = {"ignoreNullFields": "false", **EXACT_TIMES}
 _PLACE_COLUMNS = ("part", "place", "attempt")
 

@@ -45,7 +45,7 @@ def arrow_batch(lines: bytes, schema: Any, table_name: str) -> Any:
         kind = arrow_schema.field(name).type
         texts = table.column(name)
         texts = texts.chunk(0) if texts.num_chunks else pa.array([], pa.string())
-        column, errors = _fitting(pa, texts, kind)
+        column, errors = _convert_or_report(pa, texts, kind)
         columns.append(column)
         for row, error in errors.items():
             type_name = schema[name].dataType.simpleString()
@@ -65,7 +65,7 @@ def arrow_batch(lines: bytes, schema: Any, table_name: str) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema)
 
 
-def _fitting(pa: Any, texts: Any, kind: Any) -> tuple[Any, dict[int, str]]:
+def _convert_or_report(pa: Any, texts: Any, kind: Any) -> tuple[Any, dict[int, str]]:
     """Converts texts, and halves them on errors until each bad value is alone. Bad values become
     null, with their errors by row.
     """
@@ -75,8 +75,8 @@ def _fitting(pa: Any, texts: Any, kind: Any) -> tuple[Any, dict[int, str]]:
         if len(texts) == 1:
             return pa.nulls(1, kind), {0: str(error).splitlines()[0]}
     middle = len(texts) // 2
-    left, problems = _fitting(pa, texts.slice(0, middle), kind)
-    right, others = _fitting(pa, texts.slice(middle), kind)
+    left, problems = _convert_or_report(pa, texts.slice(0, middle), kind)
+    right, others = _convert_or_report(pa, texts.slice(middle), kind)
     problems |= {middle + row: error for row, error in others.items()}
     return pa.concat_arrays([left, right]), problems
 

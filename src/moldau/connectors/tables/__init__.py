@@ -1,3 +1,3 @@
 """Tables in files as targets: Parquet, Delta, Iceberg. Each micro-batch appears in them once: tasks
-write files aside, and the driver commits them.
+write files to a staging folder, and the driver commits them.
 """

@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import unquote
 
 from moldau.connectors.tables.hadoop_files import (
-    Disk,
-    aside_folder,
+    HadoopFileSystem,
     moved_files,
-    new_aside,
-    write_aside,
+    new_staging_folder,
+    staging_root,
+    write_to_staging,
 )
 from moldau.core.pipelines.graph import Table
 from moldau.core.spark.errors import StaleCheckpointError
@@ -62,16 +62,16 @@ class DeltaTarget:
             return
         # Before anything is written, so that errors leave no files.
         self._fit(table, schema, rows.schema)
-        disk = Disk(session)
-        disk.delete(aside_folder(self._path, self._name))
-        aside = new_aside(self._path, self._name)
-        if written := write_aside(disk, rows, aside, self._partition_by):
+        disk = HadoopFileSystem(session)
+        disk.delete(staging_root(self._path, self._name))
+        staging = new_staging_folder(self._path, self._name)
+        if written := write_to_staging(disk, rows, staging, self._partition_by):
             added = [
                 self._action(path, folders, disk.size(path))
-                for path, folders in moved_files(disk, written, aside, self._path, self._name)
+                for path, folders in moved_files(disk, written, staging, self._path, self._name)
             ]
             self._commit(table, schema, added, (application, batch_id))
-        disk.delete(aside)
+        disk.delete(staging)
 
     def _table(self, schema: Any) -> Any:
         """The table, created if it does not exist. Raises MoldauError."""

@@ -6,8 +6,8 @@ from typing import Any
 from moldau.protocol.errors import MoldauError
 
 
-class Disk:
-    """The file system of a path, as Spark knows it."""
+class HadoopFileSystem:
+    """Any file system that Spark can reach, by the URLs of files and folders."""
 
     def __init__(self, session: Any) -> None:
         self._jvm = session.sparkContext._jvm
@@ -89,17 +89,17 @@ class Disk:
         return int(system.getFileStatus(file).getLen())
 
 
-def aside_folder(table: str, name: str) -> str:
+def staging_root(table: str, name: str) -> str:
     return f"{table}/_moldau/aside/{name}"
 
 
-def new_aside(table: str, name: str) -> str:
+def new_staging_folder(table: str, name: str) -> str:
     """A new folder for each attempt: tasks of a killed run may still be writing to theirs."""
-    return f"{aside_folder(table, name)}/{secrets.token_hex(8)}"
+    return f"{staging_root(table, name)}/{secrets.token_hex(8)}"
 
 
 def moved_files(
-    disk: Disk, files: list[str], aside: str, folder: str, name: str
+    disk: HadoopFileSystem, files: list[str], staging: str, folder: str, name: str
 ) -> list[tuple[str, str]]:
     """Moves files into the table's folder, for the commit. Returns each new path, with the
     partition folders that the file was in. New names are unique and flat, which needs no escaping.
@@ -108,11 +108,13 @@ def moved_files(
     for file in files:
         path = f"{folder}/{name}-{secrets.token_hex(8)}.parquet"
         disk.move(file, path)
-        moved.append((path, file[len(aside) :].rpartition("/")[0].strip("/")))
+        moved.append((path, file[len(staging) :].rpartition("/")[0].strip("/")))
     return moved
 
 
-def write_aside(disk: Disk, rows: Any, aside: str, partition_by: tuple[str, ...]) -> list[str]:
+def write_to_staging(
+    disk: HadoopFileSystem, rows: Any, staging: str, partition_by: tuple[str, ...]
+) -> list[str]:
     """Writes rows to files and returns their paths; none without rows. Raises MoldauError if the
     files do not hold the rows that tasks wrote: if machines do not share the folder, Spark itself
     does not notice.
@@ -124,15 +126,15 @@ def write_aside(disk: Disk, rows: Any, aside: str, partition_by: tuple[str, ...]
     writer = rows.observe(counted, sql.count(sql.lit(1)).alias("rows")).write.mode("overwrite")
     if partition_by:
         writer = writer.partitionBy(*partition_by)
-    writer.parquet(aside)
+    writer.parquet(staging)
     count = int(counted.get["rows"])
     if not count:
         return []
-    files = disk.files(aside)
+    files = disk.files(staging)
     read = sum(disk.rows(file) for file in files)
     if read != count:
         raise MoldauError(
-            f"tasks wrote {count} rows to {aside}, but it holds {read}; "
+            f"tasks wrote {count} rows to {staging}, but it holds {read}; "
             "a table must be in a folder that all machines share"
         )
     return files

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from moldau.connectors.tables.hadoop_files import (
-    Disk,
-    aside_folder,
+    HadoopFileSystem,
     moved_files,
-    new_aside,
-    write_aside,
+    new_staging_folder,
+    staging_root,
+    write_to_staging,
 )
 from moldau.core.pipelines.graph import Table
 from moldau.core.spark.exactly_once import (
@@ -30,7 +30,7 @@ _CATALOG_FILE = "iceberg.db"
 _NAMESPACE = "default"
 _COMMITS_MAX = 10
 # The column statistics of a file do not give the exact values of these types.
-_UNFIT_TO_PARTITION = frozenset({"float", "double", "binary", "fixed", "uuid"})
+_UNPARTITIONABLE = frozenset({"float", "double", "binary", "fixed", "uuid"})
 
 
 class IcebergTarget:
@@ -55,16 +55,16 @@ class IcebergTarget:
             rows.write.format("noop").mode("overwrite").save()
             return
         # Before anything is written, so that errors leave no files.
-        self._widened(table, schema)
+        self._with_new_columns(table, schema)
         folder = _folder_of(table.location(), self._declared)
-        disk = Disk(session)
-        disk.delete(aside_folder(folder, self._name))
-        aside = new_aside(folder, self._name)
+        disk = HadoopFileSystem(session)
+        disk.delete(staging_root(folder, self._name))
+        staging = new_staging_folder(folder, self._name)
         copies, partitions = _with_copies(rows, self._partition_by)
-        if written := write_aside(disk, copies, aside, partitions):
-            moved = moved_files(disk, written, aside, f"{folder}/data", self._name)
+        if written := write_to_staging(disk, copies, staging, partitions):
+            moved = moved_files(disk, written, staging, f"{folder}/data", self._name)
             self._commit(table, schema, [path for path, _ in moved], marker)
-        disk.delete(aside)
+        disk.delete(staging)
 
     def _table(self, schema: Any) -> Any:
         """The table, created if it does not exist. Raises MoldauError."""
@@ -99,7 +99,7 @@ class IcebergTarget:
         for field in table.spec().fields:
             column = schema.find_column_name(field.source_id)
             kind = str(schema.find_type(field.source_id))
-            if kind.partition("[")[0] in _UNFIT_TO_PARTITION:
+            if kind.partition("[")[0] in _UNPARTITIONABLE:
                 raise MoldauError(
                     f"table {self._declared} cannot be partitioned by {column}, which is {kind}"
                 )
@@ -133,7 +133,7 @@ class IcebergTarget:
     def _key(self) -> str:
         return f"moldau.{self._name}"
 
-    def _widened(self, table: Any, schema: Any) -> Any:
+    def _with_new_columns(self, table: Any, schema: Any) -> Any:
         """A transaction in which the table has all columns of the rows. Raises MoldauError."""
         transaction = table.transaction()
         try:
@@ -151,7 +151,7 @@ class IcebergTarget:
             # Without this, pyiceberg would commit on top of a concurrent commit, which may be this
             # batch, committed by another run of the query.
             table.metadata.properties["commit.retry.num-retries"] = "0"
-            transaction = self._widened(table, schema)
+            transaction = self._with_new_columns(table, schema)
             try:
                 transaction.set_properties(text)
                 transaction.add_files(files, text, check_duplicate_files=False)

@@ -20,7 +20,7 @@ from moldau.core.pipelines.graph import (
     Topic,
 )
 from moldau.core.pipelines.graph_checks import sources_of
-from moldau.pipelines.compile.expectations import check_conditions, first_failed, passed_on
+from moldau.pipelines.compile.expectations import check_conditions, first_failed, passing_rows
 from moldau.pipelines.compile.frames import frames_of
 from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.exact_times import EXACT_TIMES
@@ -45,15 +45,15 @@ def try_example(session: Any, pipeline: Pipeline, example: Example) -> ExampleRe
             name: _expected_rows(given_rows(own, source, example.given.get(name, [])), source)
             for name, source in pipeline.sources.items()
         }
-        looked_up = {
+        lookup_frames = {
             name: given_rows(own, lookup, example.given.get(name, []))
             for name, lookup in pipeline.lookups.items()
         }
-        frames = frames_of(own, pipeline, sources | looked_up)
+        frames = frames_of(own, pipeline, sources | lookup_frames)
         problems: list[str] = []
         for name, expected in example.expect.items():
             assert sources_of(pipeline, pipeline.flows[name])
-            rows = passed_on(frames[name], pipeline.flows[name])
+            rows = passing_rows(frames[name], pipeline.flows[name])
             problems += _differences(name, _plain_rows(rows), expected)
     except Exception as error:  # noqa: BLE001 - Spark and users raise all sorts
         return ExampleResult(example, (cause_of(error),))
@@ -124,7 +124,7 @@ def _differences(
     left = list(found)
     missing = []
     for row in expected:
-        fitting = next((one for one in left if _fits(one, row)), None)
+        fitting = next((candidate for candidate in left if _fits(candidate, row)), None)
         if fitting is None:
             missing.append(row)
         else:

@@ -17,9 +17,9 @@ STEP_ERROR = "_error"
 _REST = "__moldau_rest"
 
 
-def judged(rows: Any, flow: Flow) -> Any:
-    """The rows with STEP_ERROR where an expectation fails, unless the step has set an error. Raises
-    PipelineError.
+def with_errors(rows: Any, flow: Flow) -> Any:
+    """The rows of a flow, with STEP_ERROR set where an expectation fails, unless the step has set
+    an error. Raises PipelineError.
     """
     if not flow.expect:
         return rows
@@ -30,7 +30,7 @@ def judged(rows: Any, flow: Flow) -> Any:
     return rows.withColumn(STEP_ERROR, error)
 
 
-def passed_on(rows: Any, flow: Flow | None) -> Any:
+def passing_rows(rows: Any, flow: Flow | None) -> Any:
     """The rows of a flow that other flows see: those that meet its expectations. None: a source."""
     return rows if flow is None or not flow.expect else well_made(rows, flow).drop(STEP_ERROR)
 
@@ -73,32 +73,38 @@ def with_expectations(
     # Without our columns, so that Spark's suggestions for a misspelt name are the user's columns.
     check_conditions(flat.drop(_REST), expect)
     names = [name for name in flat.columns if name != _REST]
-    is_judged = sql.col(f"{_REST}.{error}").isNull()
+    is_checked = sql.col(f"{_REST}.{error}").isNull()
     if is_topic:
         # A tombstone has no columns.
-        is_judged &= sql.col(f"{_REST}.value").isNotNull()
+        is_checked &= sql.col(f"{_REST}.value").isNotNull()
     kept = [sql.col(f"{_REST}.{name}") for name in prepared.columns if name != error]
     made = flat.select(
         *kept,
         sql.struct(*[sql.col(f"`{name}`") for name in names]).alias(row_name),
-        sql.coalesce(sql.col(f"{_REST}.{error}"), sql.when(is_judged, first_failed(expect))).alias(
+        sql.coalesce(sql.col(f"{_REST}.{error}"), sql.when(is_checked, first_failed(expect))).alias(
             error
         ),
-        *[(is_judged & _fails(one)).alias(f"{EXPECTED}{one.name}") for one in expect],
+        *[
+            (is_checked & _fails(expectation)).alias(f"{EXPECTED}{expectation.name}")
+            for expectation in expect
+        ],
     )
     return made, sql.col(row_name)
 
 
 def check_conditions(rows: Any, expect: Sequence[Expectation]) -> None:
     """Raises PipelineError."""
-    for one in expect:
+    for expectation in expect:
         try:
-            kind = rows.select(sql.expr(one.condition)).schema[0].dataType.simpleString()
+            kind = rows.select(sql.expr(expectation.condition)).schema[0].dataType.simpleString()
         except Exception as error:  # noqa: BLE001 - Spark raises all sorts
-            raise pipeline_error(one.spot, f"'{one.name}': {short_text(error)}") from None
+            raise pipeline_error(
+                expectation.spot, f"'{expectation.name}': {short_text(error)}"
+            ) from None
         if kind != "boolean":
             raise pipeline_error(
-                one.spot, f"'{one.name}' is not a condition: {one.condition} gives {kind}"
+                expectation.spot,
+                f"'{expectation.name}' is not a condition: {expectation.condition} gives {kind}",
             )
 
 
@@ -106,16 +112,22 @@ def first_failed(expect: Sequence[Expectation]) -> Any:
     """The first expectation that a row fails, as text, or null."""
     return sql.coalesce(
         *[
-            sql.when(_fails(one), sql.lit(f"expectation {one.name} fails: {one.condition}"))
-            for one in expect
+            sql.when(
+                _fails(expectation),
+                sql.lit(f"expectation {expectation.name} fails: {expectation.condition}"),
+            )
+            for expectation in expect
         ]
     )
 
 
 def failures(expect: Sequence[Expectation]) -> list[Any]:
     """For each expectation a count of the rows that fail it."""
-    return [sql.count_if(_fails(one)).alias(f"{EXPECTED}{one.name}") for one in expect]
+    return [
+        sql.count_if(_fails(expectation)).alias(f"{EXPECTED}{expectation.name}")
+        for expectation in expect
+    ]
 
 
-def _fails(one: Expectation) -> Any:
-    return ~sql.coalesce(sql.expr(one.condition), sql.lit(False))
+def _fails(expectation: Expectation) -> Any:
+    return ~sql.coalesce(sql.expr(expectation.condition), sql.lit(False))

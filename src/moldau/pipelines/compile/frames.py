@@ -12,7 +12,7 @@ from moldau.core.pipelines.graph import (
     Sql,
 )
 from moldau.core.pipelines.graph_checks import order_of
-from moldau.pipelines.compile.expectations import judged, passed_on
+from moldau.pipelines.compile.expectations import passing_rows, with_errors
 from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.pipelines.declare.source_locations import last_in
 from moldau.spark.runtime.spark_errors import short_text
@@ -30,8 +30,10 @@ def frames_of(session: Any, pipeline: Pipeline, sources: Mapping[str, Any]) -> d
         if any(name not in frames for name in flow.inputs):
             continue
         try:
-            seen = {name: passed_on(frames[name], pipeline.flows.get(name)) for name in flow.inputs}
-            frames[flow.name] = judged(frame_of(session, flow, seen), flow)
+            seen = {
+                name: passing_rows(frames[name], pipeline.flows.get(name)) for name in flow.inputs
+            }
+            frames[flow.name] = with_errors(frame_of(session, flow, seen), flow)
         except PipelineError as error:
             problems += error.problems
     if problems:

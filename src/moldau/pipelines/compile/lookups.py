@@ -41,7 +41,9 @@ class Lookups:
         self._lookups = pipeline.lookups
         self._lock = threading.Lock()
         self._read_at = dict.fromkeys(self._lookups, time.monotonic())
-        self._copies = {name: _copy(session, name, one) for name, one in self._lookups.items()}
+        self._copies = {
+            name: _copy(session, name, lookup) for name, lookup in self._lookups.items()
+        }
 
     def latest(self, names: Iterable[str]) -> dict[str, _Copy]:
         """The copies of these tables, read again if a refresh is due."""
@@ -118,7 +120,7 @@ def _rows(session: Any, lookup: Lookup, *, only_columns: bool = False) -> Any:
     if lookup.schema is None:
         return rows
     wanted = session.createDataFrame([], lookup.schema).schema
-    return rows.select(*[rows[f"`{one.name}`"].cast(one.dataType) for one in wanted])
+    return rows.select(*[rows[f"`{field.name}`"].cast(field.dataType) for field in wanted])
 
 
 def _table_rows(session: Any, table: Table, *, only_columns: bool) -> Any:

@@ -1,5 +1,5 @@
-"""What Spark's logical plans say about a stream: which state it keeps, and what Spark cannot run.
-The only module that walks plans over py4j.
+"""Inspects Spark's logical plans of streams: which state they keep, and what Spark cannot run. The
+only module that walks plans over py4j.
 """
 
 import re

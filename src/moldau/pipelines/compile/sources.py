@@ -88,7 +88,7 @@ def topic_options(
 
 
 class StreamTerms(NamedTuple):
-    """How one query reads a source."""
+    """Options with which one query reads a source."""
 
     group: str
     start: str | None = None
@@ -218,7 +218,7 @@ def first_offsets(pipeline: Pipeline, name: str, group: str) -> str | None:
     if not isinstance(source, Topic):
         return None
     options = source_options(topic_options(pipeline, source, group), is_stream=True)
-    return json.dumps(nested(_looked_up(options, group, {})))
+    return json.dumps(nested(_resolved_offsets(options, group, {})))
 
 
 def with_new_partitions(pipeline: Pipeline, name: str, start: str) -> str:
@@ -230,18 +230,22 @@ def with_new_partitions(pipeline: Pipeline, name: str, start: str) -> str:
         return start
     group = group_of(pipeline, name)
     options = source_options(topic_options(pipeline, source, group, "earliest"), is_stream=True)
-    return json.dumps(nested(_looked_up(options, group, parse_numbers(start, "startingOffsets"))))
+    return json.dumps(
+        nested(_resolved_offsets(options, group, parse_numbers(start, "startingOffsets")))
+    )
 
 
-def _looked_up(options: SourceOptions, group: str, known: Offsets) -> Offsets:
+def _resolved_offsets(options: SourceOptions, group: str, known: Offsets) -> Offsets:
     """The offsets of all existing partitions; those in `known` are not requested."""
     connection = connection_to(options.settings)
 
     async def found() -> Offsets:
         there = await find_partitions(connection.cluster, options.strategy, is_strict=True)
         terms = Terms(connection.fetch.isolation, group, is_lenient_by_time=True)
-        missing = tuple(one for one in there.partitions if one not in known)
+        missing = tuple(partition for partition in there.partitions if partition not in known)
         new = await resolve(connection.cluster, options.starting, missing, terms) if missing else {}
-        return new | {one: known[one] for one in there.partitions if one in known}
+        return new | {
+            partition: known[partition] for partition in there.partitions if partition in known
+        }
 
     return connection.run(found())

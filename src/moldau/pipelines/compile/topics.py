@@ -19,55 +19,59 @@ def ensure_topics(pipeline: Pipeline) -> list[str]:
     settings = {"bootstrap.servers": DEFAULT_BOOTSTRAP, **dict(pipeline.settings)}
     with Admin(settings.pop("bootstrap.servers"), config=settings) as admin:
         try:
-            there = admin.list_topics()
+            existing = admin.list_topics()
         except NoBrokerError as error:
             raise MoldauError(f"{error}; the address is from {pipeline.brokers_from}") from None
         for name, source in read.items():
-            if name not in there and name not in wanted:
+            if name not in existing and name not in wanted:
                 raise MoldauError(f"{source.spot}: topic '{name}' does not exist; create it first")
-        new = [topic for name, topic in wanted.items() if name not in there]
+        new = [topic for name, topic in wanted.items() if name not in existing]
         for name, made in (admin.create_topics(new) if new else {}).items():
             if isinstance(made, KafkaError):
                 raise MoldauError(
                     f"{_spots(pipeline)[name]}: topic {name} cannot be created: {made}"
                 )
-        return _differences(admin, [one for name, one in wanted.items() if name in there])
+        return _differences(admin, [target for name, target in wanted.items() if name in existing])
 
 
 def _differences(admin: Admin, wanted: list[NewTopic]) -> list[str]:
     """Existing topics are not changed, because others may use them."""
-    said = [
-        one for one in wanted if one.partitions > 0 or one.replication_factor > 0 or one.configs
+    specified = [
+        target
+        for target in wanted
+        if target.partitions > 0 or target.replication_factor > 0 or target.configs
     ]
-    if not said:
+    if not specified:
         return []
-    found = admin.describe_topics([one.name for one in said])
-    places = [ConfigResource(ConfigResourceType.TOPIC, one.name) for one in said]
-    configs = admin.describe_configs(places)
+    found = admin.describe_topics([target.name for target in specified])
+    resources = [ConfigResource(ConfigResourceType.TOPIC, target.name) for target in specified]
+    configs = admin.describe_configs(resources)
     lines = []
-    for one, place in zip(said, places, strict=True):
-        topic, entries = found[one.name], configs[place]
+    for target, resource in zip(specified, resources, strict=True):
+        topic, entries = found[target.name], configs[resource]
         if isinstance(topic, MoldauError) or isinstance(entries, MoldauError):
             continue
-        there = len(topic.partitions)
-        if 0 < one.partitions != there:
-            counted = f"{there} partition{'s' * (there != 1)}"
-            lines.append(f"topic {one.name} has {counted}, not {one.partitions}")
+        count = len(topic.partitions)
+        if 0 < target.partitions != count:
+            counted = f"{count} partition{'s' * (count != 1)}"
+            lines.append(f"topic {target.name} has {counted}, not {target.partitions}")
         copies = {len(partition.replicas) for partition in topic.partitions.values()}
-        if one.replication_factor > 0 and copies != {one.replication_factor}:
+        if target.replication_factor > 0 and copies != {target.replication_factor}:
             counts = ", ".join(map(str, sorted(copies)))
-            lines.append(f"topic {one.name} has replication {counts}, not {one.replication_factor}")
+            lines.append(
+                f"topic {target.name} has replication {counts}, not {target.replication_factor}"
+            )
         values = {entry.name: entry.value for entry in entries}
         lines += [
-            f"topic {one.name} has {name}={values.get(name)}, not {value}"
-            for name, value in one.configs.items()
+            f"topic {target.name} has {name}={values.get(name)}, not {value}"
+            for name, value in target.configs.items()
             if values.get(name) != value
         ]
     return lines
 
 
 def _spots(pipeline: Pipeline) -> dict[str, Spot]:
-    found = {one.dead_letter or "": one.spot for one in pipeline.sources.values()}
+    found = {source.dead_letter or "": source.spot for source in pipeline.sources.values()}
     return found | {
         flow.into.name: flow.into.spot
         for flow in pipeline.flows.values()

@@ -29,7 +29,7 @@ def pipeline_error(spot: Spot, text: str) -> PipelineError:
 
 
 def word_of(kind: type[Word], value: object, what: str, spot: Spot) -> Word:
-    words = [one.value for one in kind]
+    words = [member.value for member in kind]
     if value not in words:
         hint = suggestion(str(value), words)
         raise pipeline_error(

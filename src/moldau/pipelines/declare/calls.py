@@ -18,7 +18,7 @@ _OURS = "spot"
 _SHOWN_CHARS_MAX = 60
 _NAMES: dict[Any, str] = {Mapping: "a mapping", Sequence: "a list", Callable: "a function"}
 # Errors that a function may raise if an argument has the wrong type.
-_CONFUSED = (AttributeError, KeyError, TypeError, ValueError)
+_ERRORS_OF_WRONG_TYPES = (AttributeError, KeyError, TypeError, ValueError)
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
 
@@ -35,7 +35,7 @@ def checked(function: Callable[Given, Made]) -> Callable[Given, Made]:
             raise _misused(function, given, named, str(error)) from None
         try:
             made = function(*given, **named)
-        except _CONFUSED as error:
+        except _ERRORS_OF_WRONG_TYPES as error:
             raise (_mistyped(function, bound.arguments) or error) from None
         # Afterwards, because the function's own errors say more.
         mistyped = _mistyped(function, bound.arguments)
@@ -47,19 +47,19 @@ def checked(function: Callable[Given, Made]) -> Callable[Given, Made]:
 
 
 def _misused(
-    function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any], said: str
+    function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any], message: str
 ) -> PipelineError:
     name = getattr(function, "__name__", "")
     known = signature(function).parameters
     for word in named:
         if word not in known:
-            words = [one for one in known if one != _OURS]
+            words = [parameter for parameter in known if parameter != _OURS]
             hint = suggestion(word, words) or f"; choose from {', '.join(words)}"
             return pipeline_error(caller(), f"mp.{name} has no '{word}'{hint}")
-    takes_none = all(one.kind is Parameter.KEYWORD_ONLY for one in known.values())
+    takes_none = all(each.kind is Parameter.KEYWORD_ONLY for each in known.values())
     if takes_none and len(given) == 1 and callable(given[0]):
         return pipeline_error(caller(), f"write @mp.{name}(), with parentheses")
-    return pipeline_error(caller(), f"mp.{name}: {said}")
+    return pipeline_error(caller(), f"mp.{name}: {message}")
 
 
 def _mistyped(function: Callable[..., Any], given: Mapping[str, object]) -> PipelineError | None:
@@ -68,8 +68,8 @@ def _mistyped(function: Callable[..., Any], given: Mapping[str, object]) -> Pipe
     # Arguments in `**options` are checked one by one.
     gathered = {
         word
-        for word, one in signature(function).parameters.items()
-        if one.kind is Parameter.VAR_KEYWORD
+        for word, parameter in signature(function).parameters.items()
+        if parameter.kind is Parameter.VAR_KEYWORD
     }
     each = {word: value for word, value in given.items() if word not in gathered}
     for word in gathered & given.keys():
@@ -92,7 +92,7 @@ def _fits(value: object, kind: Any) -> bool:
         return True
     origin, inner = get_origin(kind), get_args(kind)
     if origin in {Union, UnionType}:
-        return any(_fits(value, one) for one in inner)
+        return any(_fits(value, option) for option in inner)
     if origin is Mapping:
         return isinstance(value, Mapping) and all(
             _fits(key, inner[0]) and _fits(each, inner[1]) for key, each in value.items()
@@ -108,7 +108,7 @@ def _fits(value: object, kind: Any) -> bool:
 def _described(kind: Any) -> str:
     origin, inner = get_origin(kind), get_args(kind)
     if origin in {Union, UnionType}:
-        kinds = [_described(one) for one in inner if one is not NoneType]
+        kinds = [_described(option) for option in inner if option is not NoneType]
         return " or ".join([", ".join(kinds[:-1]), kinds[-1]]) if len(kinds) > 1 else kinds[0]
     text = str(_NAMES.get(origin) or getattr(kind, "__name__", kind))
     if origin is Mapping and inner[1] not in {object, Any}:

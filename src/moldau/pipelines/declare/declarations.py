@@ -19,14 +19,14 @@ from moldau.pipelines.declare.flows import Settings
 
 
 @dataclass
-class Parts:
+class Declarations:
     settings: Settings | None = None
     sources: dict[str, Source] = field(default_factory=dict)
     lookups: dict[str, Lookup] = field(default_factory=dict)
     flows: dict[str, Flow] = field(default_factory=dict)
     examples: list[Example] = field(default_factory=list)
 
-    def add(self, other: "Parts") -> None:
+    def add(self, other: "Declarations") -> None:
         """Raises PipelineError where both have something of the same name."""
         for name, flow in other.flows.items():
             if name in self.flows:
@@ -86,7 +86,7 @@ class Parts:
 
 
 def _with_known_inputs(flow: Flow, known: set[str]) -> Flow:
-    """SQL may also read tables of the session and its own names, which are no inputs."""
+    """SQL may also read tables of the session and its own names, which are not inputs."""
     if not isinstance(flow.body, Sql):
         return flow
     inputs = tuple(name for name in flow.inputs if name in known and name != flow.name)

@@ -49,7 +49,7 @@ class Settings:
     trigger: Trigger = Trigger()
     settings: tuple[tuple[str, str], ...] = ()
     brokers_spot: Spot | None = None
-    """Where bootstrap.servers is set."""
+    """The line that sets bootstrap.servers."""
     checkpoint: str | None = None
 
 

@@ -19,7 +19,7 @@ from moldau.core.pipelines.graph import (
     Topic,
 )
 from moldau.pipelines.declare.arguments import pipeline_error
-from moldau.pipelines.declare.declarations import Parts
+from moldau.pipelines.declare.declarations import Declarations
 from moldau.pipelines.declare.flows import FLOW_MARK, Settings, SqlFlow
 from moldau.pipelines.declare.source_locations import last_in, last_of_users
 from moldau.spark.runtime.task_errors import PIPELINE_MODULE
@@ -27,9 +27,9 @@ from moldau.spark.runtime.task_errors import PIPELINE_MODULE
 _NO_SESSION = "[SESSION_OR_CONTEXT_NOT_EXISTS]"
 
 
-def read_python(path: Path) -> Parts:
+def read_python(path: Path) -> Declarations:
     """Raises PipelineError."""
-    return parts_of(run_file(path))
+    return declarations_of(run_file(path))
 
 
 def run_file(path: Path) -> ModuleType:
@@ -55,16 +55,16 @@ def run_file(path: Path) -> ModuleType:
 
 
 def _placed(path: Path, error: Exception) -> PipelineError:
-    """The error with the line that has raised it, in this file or in an imported one."""
+    """The error with the line that raised it, in this file or in an imported one."""
     here = last_in(str(path), error)
-    spot, said = last_of_users(error), _message_of(error)
+    spot, message = last_of_users(error), _message_of(error)
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_file():
-        spot, said = Spot(error.filename, error.lineno or 1, error.offset or 1), str(error.msg)
+        spot, message = Spot(error.filename, error.lineno or 1, error.offset or 1), str(error.msg)
     if spot is None or Path(spot.file).resolve() == path.resolve():
         # The path as the user has written it.
-        place = here or spot or Spot(str(path), 1)
-        return pipeline_error(Spot(str(path), place.line, place.column), said)
-    return pipeline_error(spot, said if here is None else f"{said}; called from {here}")
+        shown = here or spot or Spot(str(path), 1)
+        return pipeline_error(Spot(str(path), shown.line, shown.column), message)
+    return pipeline_error(spot, message if here is None else f"{message}; called from {here}")
 
 
 def _message_of(error: Exception) -> str:
@@ -77,8 +77,8 @@ def _message_of(error: Exception) -> str:
     return text
 
 
-def parts_of(module: ModuleType) -> Parts:
-    found = Parts()
+def declarations_of(module: ModuleType) -> Declarations:
+    found = Declarations()
     for name, value in vars(module).items():
         if isinstance(value, Table) or (isinstance(value, Postgres) and value.is_lookup):
             found.lookups[name] = value

@@ -23,8 +23,8 @@ def caller() -> Spot:
 
 def _column(frame: FrameType) -> int:
     # Two bytes for each instruction.
-    place = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
-    return 1 if place is None or place[2] is None else place[2] + 1
+    position = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
+    return 1 if position is None or position[2] is None else position[2] + 1
 
 
 def last_in(file: str, error: BaseException) -> Spot | None:

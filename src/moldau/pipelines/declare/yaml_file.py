@@ -21,7 +21,7 @@ from moldau.core.pipelines.graph import (
 from moldau.core.pipelines.sql_inputs import tables_in
 from moldau.pipelines.declare import flows, sources, tables
 from moldau.pipelines.declare.arguments import pipeline_error, start_of, trigger_of, word_of
-from moldau.pipelines.declare.declarations import Parts
+from moldau.pipelines.declare.declarations import Declarations
 from moldau.pipelines.declare.python_file import read_python
 from moldau.pipelines.declare.yaml_nodes import Node, read_document
 
@@ -66,17 +66,17 @@ _STEP = ("sql", "into", "mode", "on_error", "expect")
 _EXAMPLE = ("name", "given", "expect")
 
 
-def read_yaml(path: Path) -> Parts:
+def read_yaml(path: Path) -> Declarations:
     """Raises PipelineError."""
     top = read_document(path).items("a pipeline", _TOP, _BROKERS)
-    found = Parts(settings=_settings(top, read_document(path)))
+    found = Declarations(settings=_settings(top, read_document(path)))
     if "python" in top:
         for word in top["python"].words("python"):
             file = path.parent / word
             if not file.is_file():
                 raise top["python"].error(f"there is no file {file}")
             found.add(read_python(file))
-    own = Parts()
+    own = Declarations()
     for name, node in _children(top, "sources"):
         own.sources[name] = _source(name, node)
     for name, node in _children(top, "lookups"):
@@ -211,7 +211,7 @@ def _http(name: str, node: Node) -> Http:
     def words(what: str) -> dict[str, str] | None:
         if what not in found:
             return None
-        return {one: str(value.plain()) for one, value in found[what].items(what).items()}
+        return {name: str(value.plain()) for name, value in found[what].items(what).items()}
 
     return sources.http(
         found["http"].text("http"),
@@ -258,7 +258,7 @@ def _format(found: dict[str, Node], node: Node) -> Format:
     kind = word_of(FormatKind, word, "format", spot)
     schema = found["schema"].text("schema") if "schema" in found else None
     options = found["options"].items("options") if "options" in found else {}
-    pairs = tuple((name, str(one.plain())) for name, one in options.items())
+    pairs = tuple((name, str(value.plain())) for name, value in options.items())
     if kind in {FormatKind.AVRO, FormatKind.PROTOBUF, FormatKind.JSON_SCHEMA}:
         if "registry" not in found:
             raise pipeline_error(spot, f"{kind} needs a registry: http://host:port")
@@ -295,7 +295,9 @@ def _expect(found: dict[str, Node]) -> tuple[Expectation, ...]:
     if "expect" not in found:
         return ()
     conditions = found["expect"].items("expect").items()
-    return tuple(Expectation(name, one.text(name), one.spot) for name, one in conditions)
+    return tuple(
+        Expectation(name, condition.text(name), condition.spot) for name, condition in conditions
+    )
 
 
 def _target(name: str, node: Node) -> Target:
@@ -323,7 +325,7 @@ def _target(name: str, node: Node) -> Target:
 
 def _catalog(node: Node) -> str | dict[str, str]:
     if isinstance(node.plain(), dict):
-        return {name: str(one.plain()) for name, one in node.items("catalog").items()}
+        return {name: str(value.plain()) for name, value in node.items("catalog").items()}
     return node.text("catalog")
 
 
@@ -335,7 +337,7 @@ def _topic_target(found: dict[str, Node], node: Node) -> Topic:
         compacted=_flag(found, "compacted", False),
         partitions=_whole(found, "partitions"),
         replication=_whole(found, "replication"),
-        config={name: one.plain() for name, one in found["config"].items("config").items()}
+        config={name: value.plain() for name, value in found["config"].items("config").items()}
         if "config" in found
         else None,
         spot=node.spot,

@@ -1,4 +1,4 @@
-"""YAML values that know their place in the file. Needs pyyaml, which moldau[spark] installs."""
+"""YAML values that know their location in the file. Needs pyyaml, which moldau[spark] installs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ def _yaml() -> Any:
 
 
 class Node:
-    """A value of the file, with its place."""
+    """A value of the file, with its location."""
 
     def __init__(self, node: Any, loader: Any, file: str, lines: list[str]) -> None:
         self._node = node
@@ -85,8 +85,8 @@ class Node:
         yaml = _yaml()
         if not isinstance(self._node, yaml.SequenceNode):
             raise self.error(f"{what} must be a list")
-        for one in self._node.value:
-            yield self._child(one)
+        for child in self._node.value:
+            yield self._child(child)
 
     def text(self, what: str) -> str:
         value = self.plain()
@@ -97,7 +97,7 @@ class Node:
     def words(self, what: str) -> tuple[str, ...]:
         """One text, or a list of them."""
         if isinstance(self.plain(), list):
-            return tuple(one.text(what) for one in self.entries(what))
+            return tuple(child.text(what) for child in self.entries(what))
         return (self.text(what),)
 
     def flag(self, what: str) -> bool:
@@ -122,7 +122,7 @@ class Node:
         return len(first) - len(first.lstrip())
 
     def rows(self, what: str) -> list[dict[str, Any]]:
-        return [dict(one.items(what) and one.plain()) for one in self.entries(what)]
+        return [dict(child.items(what) and child.plain()) for child in self.entries(what)]
 
 
 def read_document(path: Path) -> Node:
@@ -138,8 +138,8 @@ def read_document(path: Path) -> Node:
         node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = Spot(str(path), mark.line + 1, mark.column + 1) if mark else Spot(str(path), 1)
-        raise pipeline_error(place, f"not YAML: {error.problem}") from None
+        spot = Spot(str(path), mark.line + 1, mark.column + 1) if mark else Spot(str(path), 1)
+        raise pipeline_error(spot, f"not YAML: {error.problem}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise pipeline_error(
             Spot(str(path), 1), f"not YAML: {str(error).splitlines()[0]}"

@@ -5,7 +5,7 @@ It works on every file system that Spark can keep a checkpoint on.
 import json
 from typing import Any
 
-from moldau.connectors.tables.hadoop_files import Disk
+from moldau.connectors.tables.hadoop_files import HadoopFileSystem
 from moldau.protocol.errors import MoldauError
 
 
@@ -14,7 +14,7 @@ class CheckpointMetadata:
 
     def __init__(self, session: Any, checkpoint: str) -> None:
         self._checkpoint = checkpoint
-        self._disk = Disk(session)
+        self._disk = HadoopFileSystem(session)
 
     def read(self, name: str) -> dict[str, Any]:
         path = self._path(name)

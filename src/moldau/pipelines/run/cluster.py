@@ -23,7 +23,7 @@ ENVIRONMENT = "environment"
 """The folder of the packed environment where tasks run."""
 _PYTHON = f"./{ENVIRONMENT}/bin/python"
 _CONNECT_S = 10.0
-_TELL_AFTER_S = 20.0
+_REPORT_AFTER_S = 20.0
 _STANDALONE_PORT = 7077
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _HINT = "install it there, or send a packed environment with --env (docs/how-to/spark-clusters.md)"
@@ -51,7 +51,7 @@ def check_master(master: str, variables: Mapping[str, str] = os.environ) -> None
 
 def _addresses(master: str) -> list[tuple[str, int]]:
     if master.startswith("spark://"):
-        return [_address(f"//{one}", master, _STANDALONE_PORT) for one in master[8:].split(",")]
+        return [_address(f"//{host}", master, _STANDALONE_PORT) for host in master[8:].split(",")]
     if master.startswith("k8s://"):
         inner = master[6:] if "://" in master[6:] else f"https://{master[6:]}"
         return [_address(inner, master, 80 if inner.startswith("http:") else 443)]
@@ -81,8 +81,8 @@ def shipped(py_files: str | None, env: str | None) -> dict[str, str]:
     """The Spark settings that ship files to the tasks. Raises MoldauError."""
     settings = {}
     if py_files is not None:
-        files = [one.strip() for one in py_files.split(",") if one.strip()]
-        settings["spark.submit.pyFiles"] = ",".join(_absolute(one, "--py-files") for one in files)
+        files = [file.strip() for file in py_files.split(",") if file.strip()]
+        settings["spark.submit.pyFiles"] = ",".join(_absolute(file, "--py-files") for file in files)
     if env is not None:
         settings["spark.archives"] = f"{_absolute(env, '--env')}#{ENVIRONMENT}"
         settings["spark.pyspark.python"] = _PYTHON
@@ -139,9 +139,10 @@ def _report(folder: str) -> _TaskReport:
     return _TaskReport(platform.node(), version("moldau"), Path(folder).is_dir())
 
 
-def ask_tasks(session: Any, folder: str, tell: Callable[[str], None]) -> bool:
-    """Whether tasks see a folder of this machine. Runs one job before anything is read, to check
-    that tasks can work; `tell` gets a line while the cluster provides none. Raises MoldauError.
+def check_tasks(session: Any, folder: str, report_wait: Callable[[str], None]) -> bool:
+    """Checks that tasks can work, by running one job before anything is read. Returns whether they
+    see a folder of this machine. `report_wait` is called with a line as long as no task starts.
+    Raises MoldauError.
     """
     context = session.sparkContext
     count = max(context.defaultParallelism, 2)
@@ -149,7 +150,7 @@ def ask_tasks(session: Any, folder: str, tell: Callable[[str], None]) -> bool:
     failed: list[Exception] = []
     done = threading.Event()
 
-    def ask() -> None:
+    def probe() -> None:
         try:
             reports.extend(context.parallelize([folder] * count, count).map(_report).collect())
         except Exception as error:  # noqa: BLE001 - Spark raises all sorts
@@ -157,9 +158,9 @@ def ask_tasks(session: Any, folder: str, tell: Callable[[str], None]) -> bool:
         finally:
             done.set()
 
-    threading.Thread(target=ask, name="ask-tasks", daemon=True).start()
-    while not done.wait(_TELL_AFTER_S):
-        tell(
+    threading.Thread(target=probe, name="probe-tasks", daemon=True).start()
+    while not done.wait(_REPORT_AFTER_S):
+        report_wait(
             f"waiting for tasks at {context.master}: none has answered yet; check its free cores "
             "and memory (spark.executor.memory, spark.cores.max)"
         )

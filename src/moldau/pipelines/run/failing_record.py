@@ -36,7 +36,9 @@ class _Numbered:
         self._rows = rows
         ends = sql.min(_NUMBER).alias("first"), sql.count(sql.lit(1)).alias("rows")
         pieces = rows.groupBy(sql.shiftright(_NUMBER, 33).alias("piece")).agg(*ends)
-        self._pieces = [(one["first"], one["rows"]) for one in pieces.orderBy("piece").collect()]
+        self._pieces = [
+            (piece["first"], piece["rows"]) for piece in pieces.orderBy("piece").collect()
+        ]
         self.size = sum(size for _, size in self._pieces)
 
     def between(self, start: int, end: int) -> Any:
@@ -44,12 +46,12 @@ class _Numbered:
         first, last = self._number_at(start), self._number_at(end - 1)
         return self._rows.where(sql.col(_NUMBER).between(first, last)).drop(_NUMBER)
 
-    def _number_at(self, place: int) -> int:
+    def _number_at(self, index: int) -> int:
         for first, size in self._pieces:
-            if place < size:
-                return int(first) + place
-            place -= size
-        raise IndexError(place)
+            if index < size:
+                return int(first) + index
+            index -= size
+        raise IndexError(index)
 
 
 def _halved(rows: _Numbered, fails: Callable[[Any], bool]) -> Any | None:

@@ -93,7 +93,7 @@ def _seconds(query: QueryProgress) -> float | None:
 
 @contextmanager
 def served_metrics(
-    pipeline: str, host: str, port: int | None, tell: Callable[[str], None]
+    pipeline: str, host: str, port: int | None, report_address: Callable[[str], None]
 ) -> Iterator[RunMetrics]:
     """Serves metrics within the block. Without a port nothing is served. Raises MoldauError."""
     metrics = RunMetrics(pipeline)
@@ -106,7 +106,7 @@ def served_metrics(
         server, thread = start_http_server(port, host, registry)
     except (OSError, OverflowError) as error:
         raise MoldauError(f"/metrics cannot be served at {host}:{port}: {error}") from None
-    tell(f"http://{host}:{server.server_port}/metrics")
+    report_address(f"http://{host}:{server.server_port}/metrics")
     try:
         yield metrics
     finally:

@@ -15,7 +15,7 @@ from moldau.pipelines.run.run_folder import RunFolder
 from moldau.protocol.errors import MoldauError
 
 _FILE = "plans.json"
-_WAYS = "start again with moldau pipeline reset, or use another --checkpoint"
+_REMEDY = "start again with moldau pipeline reset, or use another --checkpoint"
 
 
 def refuse_other_plans(
@@ -55,7 +55,7 @@ def _compare(pipeline: Pipeline, query: Query, before: dict[str, Any], now: dict
     if before["spark"] == now["spark"] and before["keeps"] != now["keeps"]:
         raise MoldauError(
             f"{_spot(pipeline, query)}: '{query.name}' has changed the state that it keeps, and "
-            f"its checkpoint holds the old state; {_WAYS}"
+            f"its checkpoint holds the old state; {_REMEDY}"
         )
 
 
@@ -74,7 +74,7 @@ def _compare_queries(query: Query, known: dict[str, Any]) -> None:
                 )
                 raise MoldauError(
                     f"{flow.spot}: '{flow.name}' {now}, and cannot resume from its checkpoint; "
-                    f"{_WAYS}, or give the flow another name"
+                    f"{_REMEDY}, or give the flow another name"
                 )
 
 
@@ -94,7 +94,7 @@ def _compare_sources(
     ]
     raise MoldauError(
         f"{_spot(pipeline, query)}: '{query.name}' reads other sources than those in its "
-        f"checkpoint: {', '.join(changes)}; {_WAYS}"
+        f"checkpoint: {', '.join(changes)}; {_REMEDY}"
     )
 
 
@@ -104,7 +104,7 @@ def _compare_targets(query: Query, before: dict[str, str], now: dict[str, str]) 
         if old is not None and old != now[flow.name]:
             raise MoldauError(
                 f"{flow.spot}: '{flow.name}' wrote to {old} and would continue in "
-                f"{now[flow.name]}, which lacks the earlier rows; {_WAYS}"
+                f"{now[flow.name]}, which lacks the earlier rows; {_REMEDY}"
             )
 
 

@@ -96,7 +96,7 @@ class RunFolder:
         beside.replace(file)
 
     def write_phase(self, name: str, phase: str) -> None:
-        """Records what the run does before its queries exist."""
+        """Records the phase of a run that has no queries yet."""
         self.write(
             "status.json",
             {
@@ -118,7 +118,7 @@ class RunFolder:
                     query["state"] = "killed"
         return found | {"running": self.is_running} if found else found
 
-    def ask_to_stop(self) -> bool:
+    def request_stop(self) -> bool:
         """Requests the running process to stop. False if the pipeline is not running."""
         if not self.is_running:
             return False

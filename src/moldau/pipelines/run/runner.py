@@ -62,15 +62,16 @@ class Running:
         *,
         once: bool = False,
         show: Show | None = None,
-        tell: Callable[[str], None] | None = None,
+        report_phase: Callable[[str], None] | None = None,
     ) -> list[QueryProgress]:
-        """Runs until it is stopped or, with `once`, until the available data is processed. `tell`
-        is called with each phase before the queries exist; by default the folder records it. Raises
+        """Runs until it is stopped or, with `once`, until the available data is processed.
+        `report_phase` is called with each phase before the queries exist; by default the folder
+        records it. Raises
         MoldauError.
         """
         # Also replaces the status that the last run has recorded.
-        tell = tell or partial(self._folder.write_phase, self._pipeline.name)
-        tell("analysing plans")
+        report_phase = report_phase or partial(self._folder.write_phase, self._pipeline.name)
+        report_phase("analysing plans")
         try:
             with in_one_line(self._pipeline.name):
                 self._start(once=once)

@@ -34,7 +34,7 @@ def cause_of(failure: BaseException) -> str:
     raised = [line.partition(_RAISED)[2] for line in lines if _RAISED in line]
     if raised:
         return raised[0].partition(" SQLSTATE: ")[0]
-    return _raised_by_task(text) or _with_place(_with_root(failure), called_from(text))
+    return _raised_by_task(text) or _with_location(_with_root(failure), called_from(text))
 
 
 def _raised_by_task(text: str) -> str | None:
@@ -42,11 +42,11 @@ def _raised_by_task(text: str) -> str | None:
     if raised is None:
         return None
     if raised.message.startswith("["):
-        return _with_place(short_text(ValueError(raised.message)), called_from(text))
+        return _with_location(short_text(ValueError(raised.message)), called_from(text))
     line = f"{raised.name.rpartition('.')[2]}: {raised.message}"[:_TEXT_MAX]
     if raised.function is not None:
         line = f"in {raised.function}: {line}"
-    return _with_place(line, raised.place)
+    return _with_location(line, raised.location)
 
 
 def _with_root(failure: BaseException) -> str:
@@ -60,8 +60,8 @@ def _with_root(failure: BaseException) -> str:
     return text if is_enough else f"{text}, because of {root_text}"
 
 
-def _with_place(text: str, place: str | None) -> str:
-    return text if place is None else f"{place}: {text}"
+def _with_location(text: str, location: str | None) -> str:
+    return text if location is None else f"{location}: {text}"
 
 
 def short_text(error: BaseException) -> str:

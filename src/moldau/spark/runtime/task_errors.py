@@ -46,7 +46,7 @@ class Raised(NamedTuple):
     name: str
     """The exception's class, with its module unless that is builtins."""
     message: str
-    place: str | None = None
+    location: str | None = None
     """`file:line` of the last frame in the user's code."""
     function: str | None = None
 
@@ -64,9 +64,9 @@ def raised_in_python(text: str) -> Raised | None:
         elif frames and (exception := _EXCEPTION.match(line)) is not None:
             users = [frame for frame in frames if is_users(frame[0])]
             file, at, function = users[-1] if users else (None, None, None)
-            place = None if file is None else f"{file}:{at}"
+            location = None if file is None else f"{file}:{at}"
             message = _raised_in_jvm(lines[number:]) or (exception[2] or "")
-            return Raised(exception[1], message, place, function)
+            return Raised(exception[1], message, location, function)
     return None
 
 
@@ -78,7 +78,7 @@ def _raised_in_jvm(lines: list[str]) -> str | None:
 
 
 def is_users(file: str) -> bool:
-    """Whether a frame's file is the user's: not of Python, a library or ours."""
+    """Whether a frame's file is the user's, and not part of Python, a library or Moldau."""
     if _LIBRARIES.search(file):
         return False
     path = Path(file)
@@ -108,7 +108,7 @@ def is_of_rows(failure: BaseException) -> bool:
     if _is_of_a_value(failure):
         return True
     raised = raised_in_python(str(failure))
-    return raised is not None and raised.place is not None
+    return raised is not None and raised.location is not None
 
 
 def is_repeatable(failure: BaseException) -> bool:
@@ -116,7 +116,7 @@ def is_repeatable(failure: BaseException) -> bool:
     if _is_of_a_value(failure):
         return True
     raised = raised_in_python(str(failure))
-    if raised is None or raised.place is None:
+    if raised is None or raised.location is None:
         # Raised by our code or Spark's.
         return False
     module, dot, _ = raised.name.partition(".")

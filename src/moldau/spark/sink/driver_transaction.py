@@ -20,7 +20,7 @@ _FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
 class TransactionTicket(NamedTuple):
-    """What a task needs to write in the driver's transaction."""
+    """The settings and identity with which a task writes in the driver's transaction."""
 
     settings: dict[str, str]
     transactional_id: str
@@ -39,10 +39,10 @@ class OpenProducer:
     """A transactional producer that takes encoded batches instead of records."""
 
     def __init__(self, settings: Mapping[str, str], transactional_id: str) -> None:
-        self.face = ProducerSession(None, {**settings, "transactional.id": transactional_id}, {})
+        self.session = ProducerSession(None, {**settings, "transactional.id": transactional_id}, {})
         self.thread = LoopThread("moldau-transaction")
         self.thread.call(mark_own_thread)
-        self.engine = self.thread.run(self.face.open(ThreadWaiter(), is_shared=True))
+        self.engine = self.thread.run(self.session.open(ThreadWaiter(), is_shared=True))
         self.identity: ProducerIdentity | None = None
         """The producer id and epoch of the transaction that a task writes in."""
         self.partitions: set[TopicPartition] = set()
@@ -51,7 +51,7 @@ class OpenProducer:
     def close(self) -> None:
         """Closes the producer without ending its transaction."""
         if self.thread.is_usable:
-            self.thread.run(self.face.close())
+            self.thread.run(self.session.close())
             self.thread.close()
 
 
@@ -68,7 +68,7 @@ class DriverTransaction:
     def _open(self) -> OpenProducer:
         producer = OpenProducer(self._settings, self._id)
         try:
-            producer.thread.run(producer.face.transactions.init())
+            producer.thread.run(producer.session.transactions.init())
         except BaseException:
             producer.close()
             raise
@@ -76,8 +76,8 @@ class DriverTransaction:
 
     def begin(self) -> TransactionTicket:
         async def begin() -> ProducerIdentity:
-            self._producer.face.transactions.begin()
-            return self._producer.face.transactions.share()
+            self._producer.session.transactions.begin()
+            return self._producer.session.transactions.share()
 
         identity = self._producer.thread.run(begin())
         return TransactionTicket(self._settings, self._id, *identity)
@@ -90,8 +90,8 @@ class DriverTransaction:
         }
 
         async def commit() -> None:
-            await self._producer.face.transactions.send_offsets(group_offsets, group_id)
-            await self._producer.face.transactions.commit()
+            await self._producer.session.transactions.send_offsets(group_offsets, group_id)
+            await self._producer.session.transactions.commit()
 
         try:
             self._producer.thread.run(commit())
@@ -101,7 +101,7 @@ class DriverTransaction:
     def abort(self) -> None:
         """Raises FencedRunError if another run has taken over the transactional id."""
         try:
-            self._producer.thread.run(self._producer.face.transactions.abort())
+            self._producer.thread.run(self._producer.session.transactions.abort())
         except MoldauError as error:
             if isinstance(error, KafkaError) and error.code is ErrorCode.INVALID_TXN_STATE:
                 # Nothing was written, and a coordinator of the first protocol has nothing to abort.
@@ -112,7 +112,7 @@ class DriverTransaction:
             raise as_fenced(error, self._id) from error
 
     def committed(self, group_id: str) -> dict[TopicPartition, Committed]:
-        cluster = self._producer.face.cluster
+        cluster = self._producer.session.cluster
         assert cluster is not None
         return self._producer.thread.run(committed_offsets(cluster, group_id))
 

@@ -212,7 +212,7 @@ def _refuse_speculation(session: Any) -> None:
 
 
 def _parallelism(session: Any) -> int:
-    """How many tasks run at once."""
+    """The number of tasks that run at once."""
     if not is_spark_connect(session):
         return int(session.sparkContext.defaultParallelism)
     # Spark Connect does not report it, but cuts a range into as many pieces.

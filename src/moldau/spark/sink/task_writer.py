@@ -48,7 +48,7 @@ def producer_of(ticket: TransactionTicket) -> OpenProducer:
     return producer
 
 
-def forget(ticket: TransactionTicket) -> None:
+def discard(ticket: TransactionTicket) -> None:
     """Closes the producer after an error, so that requests in flight end with it."""
     key = (ticket.transactional_id, *sorted(ticket.settings.items()))
     if (producer := _shared.pop(key, None)) is not None:
@@ -85,8 +85,8 @@ class RowEncoder:
     def _encoded(self, name: str, rows: Any) -> Iterator[tuple[Any, ...]]:
         producer = self._producer
         topic: Topic = producer.thread.run(producer.engine.topic(name))
-        bytes_max = min(BATCH_BYTES, producer.face.options.rules.request_bytes_max - 1024)
-        now_ms = producer.face.opened.cluster.clock.wall_ms()
+        bytes_max = min(BATCH_BYTES, producer.session.options.rules.request_bytes_max - 1024)
+        now_ms = producer.session.opened.cluster.clock.wall_ms()
         for number, part in _by_partition(rows, topic, self._task + self._number):
             columns = source_columns(part, now_ms)
             row = 0
@@ -103,7 +103,7 @@ class RowEncoder:
                 self._number += 1
 
     def _check(self, name: str, body: bytearray) -> None:
-        bytes_max = self._producer.face.options.rules.request_bytes_max
+        bytes_max = self._producer.session.options.rules.request_bytes_max
         if len(body) > bytes_max + BATCH_HEADER_SIZE:
             raise ClientError(
                 f"topic '{name}': a row of {len(body)} bytes; kafka.max.request.size is {bytes_max}"
@@ -134,8 +134,8 @@ def _pieces(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _by_partition(rows: Any, topic: Topic, turn: int) -> Iterator[tuple[int, Any]]:
-    """Rows by partition. Rows that choose none go to the partition whose turn it is, which is the
-    same one if the task runs again.
+    """Rows by partition. Rows without a partition or key go to one that depends only on `turn`, so
+    that a task that runs again chooses the same one.
     """
     import pyarrow.compute as pc
 
@@ -171,15 +171,15 @@ class TransactionWriter:
 
         context = TaskContext.get()
         if context is not None and context.attemptNumber() > 0:
-            # Its sequence numbers would be those of the first attempt, whose rows may be written.
+            # It would use the sequence numbers of the first attempt, whose rows may be written.
             raise ClientError("a task failed; the whole batch is retried")
         try:
             written = self._write(batches)
         except MoldauError as error:
-            forget(self._ticket)
+            discard(self._ticket)
             raise as_fenced(error, self._ticket.transactional_id) from error
         except BaseException:
-            forget(self._ticket)
+            discard(self._ticket)
             raise
         yield pa.RecordBatch.from_pylist(
             written,
@@ -204,7 +204,7 @@ class TransactionWriter:
             return []
         producer.thread.run(producer.engine.flush())
         written = [self._written_row(partition, target) for partition, target in targets.items()]
-        producer.face.transactions.give_back()
+        producer.session.transactions.release()
         return written
 
     def _adopt(self, producer: OpenProducer) -> None:
@@ -212,7 +212,7 @@ class TransactionWriter:
         if producer.identity != identity:
             producer.identity = identity
             producer.partitions.clear()
-        producer.thread.run(producer.face.transactions.adopt(identity))
+        producer.thread.run(producer.session.transactions.adopt(identity))
 
     def _send(
         self,
@@ -230,7 +230,7 @@ class TransactionWriter:
             targets[partition] = _Target(ends[partition].offset, [])
             producer.thread.run(producer.engine.topic(partition.topic))
         targets[partition].batches.append(batch)
-        producer.thread.run(producer.engine.file(batch))
+        producer.thread.run(producer.engine.enqueue(batch))
 
     def _written_row(self, partition: TopicPartition, target: _Target) -> dict[str, Any]:
         first: int = NO_OFFSET

@@ -28,7 +28,7 @@ _shared: dict[tuple[tuple[str, str], ...], Producer] = {}
 
 
 class WrittenRows(WriterCommitMessage):
-    """How many rows a task wrote."""
+    """The number of rows that a task wrote."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows

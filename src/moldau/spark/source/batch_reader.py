@@ -22,7 +22,7 @@ class RangePartition(InputPartition):
     def __init__(self, offset_range: OffsetRange | None) -> None:
         super().__init__(offset_range)
         self.offset_range = offset_range
-        """None: the task reads nothing."""
+        """None if the task has nothing to read."""
 
 
 def read_range(

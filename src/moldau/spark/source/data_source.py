@@ -67,7 +67,7 @@ class DefaultSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002
         from moldau.spark.sink.writer import StreamWriter
 
-        # Spark passes overwrite in complete mode: the topic gets all groups again.
+        # In complete mode Spark passes overwrite; the topic then gets all groups again.
         return StreamWriter(self._sink(schema))
 
     def _sink(self, schema: StructType) -> SinkOptions:

@@ -17,20 +17,20 @@ _LENGTH_MAX = 120
 
 
 def group_of(options: SourceOptions) -> str:
-    """The name, which is the same after a restart. Queries that read the same topics need names of
-    their own.
+    """Returns a name that is the same after a restart. Of several queries that read the same
+    topics, each needs its own `kafka.group.id` or `groupIdPrefix`.
     """
     configured = options.settings.get("group.id")
     if configured:
         return configured
-    name = f"{options.group_prefix}.{_words(options.strategy)}"
+    name = f"{options.group_prefix}.{_topics_text(options.strategy)}"
     if len(name) <= _LENGTH_MAX:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:12]
     return f"{name[:_LENGTH_MAX]}.{digest}"
 
 
-def _words(strategy: Strategy) -> str:
+def _topics_text(strategy: Strategy) -> str:
     match strategy:
         case Subscribe(topics):
             return "+".join(sorted(topics))

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from moldau.client.cluster.node_connection import VersionRange, spoken
+from moldau.client.cluster.node_connection import VersionRange, supported_versions
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.messages.fetch import (
     FetchPartition,
@@ -17,12 +17,12 @@ from moldau.types import CONSUMER_REPLICA, FINAL_FETCH_EPOCH, ZERO_UUID, TopicPa
 
 _LANE = "watch"
 _PAUSE_MS = 100
-# An empty response arrives a little after its deadline. Without this grace it would be waited for
-# in the next round, which starts at once.
+# An empty response arrives a little after its deadline. Without this grace period every wait would
+# end without it, and the next wait would begin at once.
 _GRACE_MS = 250
 
 
-class Watch:
+class LongPoll:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._cluster = connection.cluster
@@ -74,11 +74,13 @@ class Watch:
                 session_epoch=FINAL_FETCH_EPOCH,
                 topics=list(topics.values()),
             )
-            ours = spoken(FetchRequest)
+            ours = supported_versions(FetchRequest)
             versions = VersionRange(ours.oldest, ours.newest if has_ids else FETCH_NAMES_MAX)
             connection = await self._cluster.connection(node_id, _LANE)
             timeout_ms = self._connection.fetch.request_timeout_ms + wait_ms
-            response = await connection.ask(request, FetchResponse, versions, timeout_ms=timeout_ms)
+            response = await connection.send(
+                request, FetchResponse, versions, timeout_ms=timeout_ms
+            )
             rows = [row for topic in response.responses for row in topic.partitions]
             if response.error_code or any(row.error_code for row in rows):
                 self._cluster.forget()

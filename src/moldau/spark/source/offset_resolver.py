@@ -53,7 +53,7 @@ async def find_partitions(
             names = sorted({partition.topic for partition in partitions})
         case SubscribePattern():
             names = None
-    metadata = await cluster.with_patience(lambda: cluster.metadata(names))
+    metadata = await cluster.with_retries(lambda: cluster.metadata(names))
     if is_strict and metadata.missing:
         raise UnknownTopicError(min(metadata.missing), (await cluster.metadata(None)).topics)
     chosen = _chosen(metadata, strategy, is_strict=is_strict)
@@ -94,10 +94,10 @@ async def resolve(
         case Latest():
             return await _listed(cluster, dict.fromkeys(partitions, int(LATEST)), terms)
         case AtGroup():
-            return await _of_group(cluster, partitions, terms)
+            return await _from_group(cluster, partitions, terms)
         case AtOffsets(offsets, option):
             check_covers(option, offsets, partitions)
-            return await _of_numbers(cluster, offsets, terms)
+            return await _from_numbers(cluster, offsets, terms)
         case AtTime(time_ms, option):
             return await _by_time(cluster, dict.fromkeys(partitions, time_ms), option, terms)
         case AtTimes(times_ms, option):
@@ -110,7 +110,7 @@ async def _listed(cluster: Cluster, times_ms: Offsets, terms: Terms) -> Offsets:
     return {partition: row.offset for partition, row in listed.items()}
 
 
-async def _of_numbers(cluster: Cluster, numbers: Offsets, terms: Terms) -> Offsets:
+async def _from_numbers(cluster: Cluster, numbers: Offsets, terms: Terms) -> Offsets:
     special = {offset_json.LATEST: int(LATEST), offset_json.EARLIEST: int(EARLIEST)}
     unresolved = {
         partition: special[number] for partition, number in numbers.items() if number in special
@@ -118,7 +118,7 @@ async def _of_numbers(cluster: Cluster, numbers: Offsets, terms: Terms) -> Offse
     return numbers | (await _listed(cluster, unresolved, terms) if unresolved else {})
 
 
-async def _of_group(
+async def _from_group(
     cluster: Cluster, partitions: tuple[TopicPartition, ...], terms: Terms
 ) -> Offsets:
     if terms.group_id is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from moldau.client.admin.offsets import EARLIEST, LATEST, list_offsets
-from moldau.client.cluster.node_connection import VersionRange, spoken
+from moldau.client.cluster.node_connection import VersionRange, supported_versions
 from moldau.client.errors import UnknownTopicError, check
 from moldau.core.spark.errors import DataLossError
 from moldau.core.spark.planning import OffsetRange
@@ -102,7 +102,7 @@ class RangeReader:
 
     async def _fetch(self, position: int) -> _Answer:
         try:
-            return await self._cluster.with_patience(lambda: self._request(position))
+            return await self._cluster.with_retries(lambda: self._request(position))
         except UnknownTopicError:
             return self._lost(position, "the topic is deleted", self._range.stop)
         except _RecreatedError:
@@ -144,10 +144,10 @@ class RangeReader:
                 )
             ],
         )
-        ours = spoken(FetchRequest)
+        ours = supported_versions(FetchRequest)
         newest = FETCH_NAMES_MAX if topic.topic_id == ZERO_UUID else ours.newest
         connection = await self._cluster.connection(node_id, _LANE)
-        answer = await connection.ask(
+        answer = await connection.send(
             request,
             FetchResponse,
             VersionRange(ours.oldest, newest),

@@ -37,7 +37,7 @@ from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.connection import Connection, connection_to
 from moldau.spark.source.batch_reader import RangePartition, read_range
 from moldau.spark.source.group_name import group_of
-from moldau.spark.source.long_poll import Watch
+from moldau.spark.source.long_poll import LongPoll
 from moldau.spark.source.offset_resolver import Terms, find_partitions, resolve
 from moldau.spark.source.range_reader import data_loss
 from moldau.types import uuid_text
@@ -57,7 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: QueryOffsets | None = None
         self._published: Offsets = {}
         self._batch_ms: float | None = None
-        self._watch: Watch | None = None
+        self._long_poll: LongPoll | None = None
 
     # Spark calls these methods.
 
@@ -101,7 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Any:
         return read_range(self._options, self._columns, partition)
 
-    # How these methods work.
+    # The implementation of these methods
 
     def _connection(self) -> Connection:
         return connection_to(self._options.settings)
@@ -162,13 +162,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Limits(rows_max, rows_min, self._options.delay_ms_max)
 
     async def _wait(self, connection: Connection) -> None:
-        if self._watch is None:
-            self._watch = Watch(connection)
+        if self._long_poll is None:
+            self._long_poll = LongPoll(connection)
         assert self._latest is not None
         if self._options.rows_min is not None:
             await connection.cluster.clock.sleep(self._options.long_poll_ms)
         else:
-            await self._watch.wait_for_more(self._latest.offsets, self._options.long_poll_ms)
+            await self._long_poll.wait_for_more(self._latest.offsets, self._options.long_poll_ms)
 
     def _report_losses(self, lost: list[Loss]) -> None:
         for loss in lost:
