@@ -13,7 +13,8 @@ class Tasks:
     """A task that fails is logged once and does not affect others. `close` ends them all."""
 
     def __init__(self) -> None:
-        self._running: set[asyncio.Task[Any]] = set()
+        # Not a set: tasks end in the order in which they began, not in that of their addresses.
+        self._running: dict[asyncio.Task[Any], None] = {}
         self._closed = False
 
     def start(
@@ -25,7 +26,7 @@ class Tasks:
     ) -> asyncio.Task[Any]:
         """`expects`: failures that are handled where the task is awaited, and need no log line."""
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
-        self._running.add(task)
+        self._running[task] = None
         task.add_done_callback(partial(self._ended, expects))
         if self._closed:
             task.cancel()
@@ -47,7 +48,7 @@ class Tasks:
             await asyncio.wait(self._running)
 
     def _ended(self, expects: tuple[type[Exception], ...], task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
+        self._running.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, expects):
             _log.error("%s failed", task.get_name(), exc_info=error)

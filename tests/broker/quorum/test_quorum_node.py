@@ -19,12 +19,13 @@ from broker.metadata_node import (
 from storage.samples import CLUSTER_ID, expected_topics, unpack
 from support.proofs import proves
 
-from moldau.broker.node.formatting import FormatOptions, format_node, random_uuid
+from moldau.broker.node.formatting import FormatOptions, format_node
 from moldau.broker.quorum.listener import QuorumListener
 from moldau.broker.quorum.metadata_log import MetadataLogError
 from moldau.broker.quorum.quorum_node import QuorumNode
 from moldau.core.metadata.loader import CommittedBatch
 from moldau.core.quorum.machine import VotersError
+from moldau.net.chance import SYSTEM_CHANCE, random_uuid
 from moldau.net.clock import Clock
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
@@ -274,7 +275,7 @@ async def test_the_metadata_of_apache_is_read(
 
 
 async def test_a_quorum_of_several_nodes_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
-    ids = [uuid_text(random_uuid()) for _ in range(3)]
+    ids = [uuid_text(random_uuid(SYSTEM_CHANCE)) for _ in range(3)]
     controllers = ",".join(f"{n}@localhost:909{n}:{each}" for n, each in enumerate(ids, 1))
     options = FormatOptions(cluster_id=CLUSTER, initial_controllers=controllers)
     format_node(DiskFileSystem(), config_for(tmp_path), options, 1)
@@ -337,7 +338,9 @@ async def test_another_directory_is_refused_once_the_log_defines_the_voters(tmp_
         node.quorum.raise_kraft_version(1)
         old_id = uuid_text(node.directory.meta.directory_id or ZERO_UUID)
     properties = tmp_path / "meta.properties"
-    properties.write_text(properties.read_text().replace(old_id, uuid_text(random_uuid())))
+    properties.write_text(
+        properties.read_text().replace(old_id, uuid_text(random_uuid(SYSTEM_CHANCE)))
+    )
     with pytest.raises(VotersError, match="replaced or formatted again"):
         async with running(tmp_path, STATIC):
             pass

@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
 from moldau.broker.coordinators.member_memory import MemberMemory
@@ -25,6 +26,7 @@ from moldau.core.groups.listing import count_groups, count_members, describe_gro
 from moldau.core.groups.member import Caller
 from moldau.core.groups.settings import GroupSettings
 from moldau.core.groups.turns import GroupTurn
+from moldau.net.chance import SYSTEM_CHANCE
 from moldau.net.slices import Slices, slices_of
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -69,8 +71,11 @@ class GroupCoordinator:
         clock: "Clock",
         settings: "ConfigHolder",
         feed: "MetadataFeed",
+        *,
+        chance: Random = SYSTEM_CHANCE,
     ) -> None:
         self._settings = settings
+        self._chance = chance
         self._feed = feed
         kind = ShardKind(
             topic=CONSUMER_OFFSETS,
@@ -155,7 +160,7 @@ class GroupCoordinator:
                 rebalance_timeout_ms=request.rebalance_timeout_ms,
                 protocol_type=request.protocol_type,
                 protocols=of_member,
-                fresh_id=str(uuid.uuid4()),
+                fresh_id=str(uuid.UUID(bytes=self._chance.randbytes(16), version=4)),
             )
             host.shard.classic.join(join, turn)
 

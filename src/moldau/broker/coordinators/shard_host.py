@@ -130,7 +130,7 @@ class ShardHost(Generic[ShardT]):
         self._tickets = 0
         self._requests: dict[AnyTicket, asyncio.Future[Any]] = {}
         self._gathered: list[EncodedAppend] = []
-        self._written: set[_Written] = set()
+        self._written: dict[_Written, None] = {}
         self._decided: deque[tuple[_Written, ErrorCode | None]] = deque()
         """Events that arrived during a turn, and must wait for its end."""
         self._depth = 0
@@ -434,7 +434,7 @@ class ShardHost(Generic[ShardT]):
         return result
 
     def _await_commit(self, written: _Written) -> None:
-        self._written.add(written)
+        self._written[written] = None
         services = self._services
         timeout_ms = services.options().commit_timeout_ms
 
@@ -455,7 +455,7 @@ class ShardHost(Generic[ShardT]):
         """The appends are committed, or the wait has timed out. Only the first outcome counts."""
         if written not in self._written:
             return
-        self._written.remove(written)
+        del self._written[written]
         if written.deadline is not None:
             bucket, callback = written.deadline
             bucket.pop(callback, None)

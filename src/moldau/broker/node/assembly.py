@@ -1,7 +1,6 @@
 """The parts of a running node, in the order of their dependencies."""
 
 import logging
-import random
 from typing import TYPE_CHECKING
 
 from moldau.broker.cluster.directory_assignments import DirectoryAssignments
@@ -18,7 +17,6 @@ from moldau.broker.coordinators.markers import TransactionMarkers
 from moldau.broker.coordinators.transactions import TransactionCoordinator
 from moldau.broker.coordinators.verification import TransactionVerification
 from moldau.broker.handlers.table import broker_table
-from moldau.broker.node.formatting import random_uuid
 from moldau.broker.node.settings import Settings
 from moldau.broker.node.startup import Directories
 from moldau.broker.quorum.quorum_node import QuorumNode
@@ -28,6 +26,7 @@ from moldau.broker.replicas.replicas import Replicas
 from moldau.broker.server.context import BrokerServices
 from moldau.broker.server.dispatch import Dispatcher
 from moldau.core.metadata.image import MIGRATING_DIRECTORY
+from moldau.net.chance import random_uuid
 from moldau.net.tasks import Tasks
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.types import BrokerId
@@ -49,20 +48,20 @@ class NodeParts:
     def __init__(self, node: "Node", directories: Directories) -> None:
         self._node = node
         self._is_loaded = False
-        config, clock = node.config, node.clock
+        config, clock, chance = node.config, node.clock, node.host.chance
         self.directories = directories
         self._reserve_timer: Timer | None = None
         self.settings = Settings(config)
         self.feed = MetadataFeed()
         self.feed.subscribe(self.settings.apply)
-        self.quorum = QuorumNode(directories.metadata, config, clock, node.fail)
+        self.quorum = QuorumNode(directories.metadata, config, clock, node.fail, chance=chance)
         self.controller = ControllerNode(
             self.quorum,
             self.feed,
             self.settings,
             clock,
             cluster_id=directories.cluster_id,
-            chance=random.SystemRandom(),
+            chance=chance,
         )
         self.quorum.add_listener(self.feed)
         self.quorum.add_listener(self.controller)
@@ -75,6 +74,7 @@ class NodeParts:
             settings=self.settings,
             unavailable=directories.unavailable,
             flush_backlog=node.flush_backlog,
+            chance=chance,
         )
         node.turns.after_each = self._let_threads_run
         self.channel = LocalControllerChannel(
@@ -85,7 +85,9 @@ class NodeParts:
         self.settings.check_with(node.listeners.check)
         self.replicas.on_directory_failure(self._directory_failed)
         self.topic_creation = TopicCreation(self.channel, self.settings)
-        self.groups = GroupCoordinator(self.replicas, clock, self.settings, self.feed)
+        self.groups = GroupCoordinator(
+            self.replicas, clock, self.settings, self.feed, chance=chance
+        )
         self.tasks = Tasks()
         self.peers = LocalPeers(config.node_id, self.settings, clock)
         self.producer_ids = ProducerIds(config.node_id, self.channel, self._broker_epoch)
@@ -112,7 +114,7 @@ class NodeParts:
         identity = BrokerIdentity(
             node_id=config.node_id,
             cluster_id=directories.cluster_id,
-            incarnation_id=random_uuid(),
+            incarnation_id=random_uuid(self._node.host.chance),
             directories={
                 str(each.path): each.meta.directory_id or MIGRATING_DIRECTORY
                 for each in directories.logs
@@ -137,7 +139,9 @@ class NodeParts:
             verification=TransactionVerification(
                 self.peers, self.feed, self.settings, self._node.clock, self.tasks
             ),
-            fetch_sessions=FetchSessions(config.max_incremental_fetch_session_cache_slots),
+            fetch_sessions=FetchSessions(
+                config.max_incremental_fetch_session_cache_slots, self._node.host.chance
+            ),
             topic_creation=self.topic_creation,
             metrics=self._node.metrics,
             budget=self._node.budget,
@@ -161,7 +165,9 @@ class NodeParts:
     async def start(self) -> None:
         self.directories.release_reserves()
         await self.quorum.start()
-        await register_controller(self.channel, self._node.config, random_uuid())
+        await register_controller(
+            self.channel, self._node.config, random_uuid(self._node.host.chance)
+        )
         self._node.listeners.apply_stored_settings(self.settings.current)
         self._advertise()
         self.settings.subscribe(self._settings_changed)

@@ -3,11 +3,10 @@ records of the cluster's metadata, and the voters. `meta.properties` is written 
 a directory is not formatted, even if other files exist.
 """
 
-import os
-import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 from moldau.broker.node.bootstrap import write_bootstrap_records
@@ -27,6 +26,7 @@ from moldau.core.metadata.starting_features import (
 from moldau.core.quorum.control_values import encode_kraft_version
 from moldau.core.quorum.voters import Voter, VoterEndpoint, VoterKey, VoterSet
 from moldau.frozen import frozen
+from moldau.net.chance import SYSTEM_CHANCE, random_uuid
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.records.control_records import ControlType
 from moldau.protocol.wire.schema import Message
@@ -39,7 +39,7 @@ from moldau.storage.directory.meta_properties import (
 from moldau.storage.disk.failures import DamagedFileError
 from moldau.storage.disk.filesystem import FileSystem
 from moldau.storage.log.names import LOG_SUFFIX
-from moldau.types import BrokerId, Uuid, parse_uuid, uuid_text
+from moldau.types import BrokerId, parse_uuid, uuid_text
 
 _SALT_BYTES = 16
 _FIRST_SNAPSHOT = SnapshotId(epoch=0, offset=0)
@@ -71,14 +71,6 @@ class Formatted(NamedTuple):
     levels: dict[str, int]
 
 
-def random_uuid() -> Uuid:
-    """Never an id whose text begins with a dash, which tools would parse as an option."""
-    while True:
-        found = Uuid(uuid.uuid4().bytes)
-        if not uuid_text(found).startswith("-"):
-            return found
-
-
 def is_formatted(filesystem: FileSystem, config: BrokerConfig) -> bool:
     """Whether any of its directories is formatted."""
     return any(filesystem.exists(path / META_PROPERTIES_FILE) for path in directories_of(config))
@@ -89,10 +81,14 @@ def directories_of(config: BrokerConfig) -> list[Path]:
 
 
 def format_node(
-    filesystem: FileSystem, config: BrokerConfig, options: FormatOptions, now_ms: int
+    filesystem: FileSystem,
+    config: BrokerConfig,
+    options: FormatOptions,
+    now_ms: int,
+    chance: Random = SYSTEM_CHANCE,
 ) -> Formatted:
     """Raises FormatError, or another MoldauError, in one clear line."""
-    voters = _initial_voters(config, options)
+    voters = _initial_voters(config, options, chance)
     release = None
     allow_unstable = config.unstable_feature_versions_enable
     if options.release_version is not None:
@@ -103,8 +99,8 @@ def format_node(
         has_dynamic_quorum=not config.voters,
         allow_unstable=allow_unstable,
     )
-    records = _bootstrap_records(levels, options.scram_users)
-    cluster_id = options.cluster_id or uuid_text(random_uuid())
+    records = _bootstrap_records(levels, options.scram_users, chance)
+    cluster_id = options.cluster_id or uuid_text(random_uuid(chance))
     plan = _Plan(
         filesystem=filesystem,
         config=config,
@@ -113,6 +109,7 @@ def format_node(
         levels=levels,
         records=records,
         now_ms=now_ms,
+        chance=chance,
     )
     waiting = plan.unformatted(ignore_formatted=options.ignore_formatted)
     return Formatted(cluster_id, [(path, plan.format(path)) for path in waiting], levels)
@@ -127,6 +124,7 @@ class _Plan:
     levels: dict[str, int]
     records: list[Message]
     now_ms: int
+    chance: Random
 
     def unformatted(self, *, ignore_formatted: bool) -> list[Path]:
         """Checks all directories before anything is written."""
@@ -166,7 +164,7 @@ class _Plan:
         """Returns the directory's kind."""
         is_metadata = path == Path(self.config.metadata_directory)
         is_voter = self.voters is not None and self.config.node_id in self.voters.by_id
-        directory_id = random_uuid()
+        directory_id = random_uuid(self.chance)
         kind = "data directory"
         self._make(path)
         write_bootstrap_records(self.filesystem, path, self.records, self.now_ms)
@@ -208,7 +206,9 @@ class _Plan:
         store.write(_FIRST_SNAPSHOT, encode_snapshot(head, (), now_ms=self.now_ms))
 
 
-def _bootstrap_records(levels: dict[str, int], scram_users: Iterable[str]) -> list[Message]:
+def _bootstrap_records(
+    levels: dict[str, int], scram_users: Iterable[str], chance: Random
+) -> list[Message]:
     records: list[Message] = [*feature_records(levels)]
     for text in scram_users:
         if levels[METADATA_VERSION] < SCRAM_FROM:
@@ -218,14 +218,16 @@ def _bootstrap_records(levels: dict[str, int], scram_users: Iterable[str]) -> li
         # Few nodes need it, and it loads the modules that hash passwords.
         from moldau.core.security.scram_arguments import parse_scram_argument
 
-        records.append(parse_scram_argument(text, os.urandom(_SALT_BYTES)))
+        records.append(parse_scram_argument(text, chance.randbytes(_SALT_BYTES)))
     return records
 
 
 # Voters
 
 
-def _initial_voters(config: BrokerConfig, options: FormatOptions) -> VoterSet | None:
+def _initial_voters(
+    config: BrokerConfig, options: FormatOptions, chance: Random
+) -> VoterSet | None:
     """None if the format does not define them: static voters, or a controller that joins later."""
     wanted = [options.standalone, options.initial_controllers is not None]
     if sum([*wanted, options.no_initial_controllers]) > 1:
@@ -241,7 +243,7 @@ def _initial_voters(config: BrokerConfig, options: FormatOptions) -> VoterSet | 
     if options.initial_controllers is not None:
         return _parse_controllers(config, options.initial_controllers)
     if options.standalone:
-        return _standalone_voters(config)
+        return _standalone_voters(config, chance)
     if config.is_controller and not config.voters and not options.no_initial_controllers:
         raise FormatError(
             "controller.quorum.voters is not set on this controller: give --standalone, "
@@ -250,13 +252,13 @@ def _initial_voters(config: BrokerConfig, options: FormatOptions) -> VoterSet | 
     return None
 
 
-def _standalone_voters(config: BrokerConfig) -> VoterSet:
+def _standalone_voters(config: BrokerConfig, chance: Random) -> VoterSet:
     if not config.is_controller:
         raise FormatError("--standalone is for controllers, and process.roles has no controller")
     listener = config.advertised_controller_listeners[0]
     endpoint = VoterEndpoint(listener.name, listener.host or "localhost", listener.port)
     return VoterSet.of(
-        [Voter(key=VoterKey(BrokerId(config.node_id), random_uuid()), endpoints=(endpoint,))]
+        [Voter(key=VoterKey(BrokerId(config.node_id), random_uuid(chance)), endpoints=(endpoint,))]
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from moldau.broker.metrics.counters import Metrics
 from moldau.broker.metrics.server import MetricsServer
 from moldau.broker.node.assembly import NodeParts
+from moldau.broker.node.host import Host
 from moldau.broker.node.startup import (
     NodeOptions,
     check_can_run,
@@ -38,7 +39,6 @@ from moldau.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from moldau.storage.disk.filesystem import DiskFileSystem
 
 __all__ = ["Node", "NodeOptions"]
 
@@ -58,12 +58,14 @@ class Node:
         options: NodeOptions | None = None,
         *,
         clock: Clock | None = None,
+        host: Host | None = None,
     ) -> None:
         if not __debug__:
             raise MoldauError("a node does not run under python -O: its assertions protect data")
         self.config = config
         self.options = options or NodeOptions()
         self.clock = clock or Clock()
+        self.host = host or Host()
         self.metrics = Metrics()
         self.failure: str | None = None
         self._failed = asyncio.Event()
@@ -88,7 +90,7 @@ class Node:
             ports = self._bind()
             self.config = with_ports(self.config, ports)
             directories = open_directories(
-                DiskFileSystem(), self.config, self.options, self.clock.wall_ms()
+                self.host, self.config, self.options, self.clock.wall_ms()
             )
             self._parts = NodeParts(self, directories)
             await self._parts.start()

@@ -16,12 +16,13 @@ from moldau.broker.node.formatting import (
     directories_of,
     format_node,
     is_formatted,
-    random_uuid,
 )
+from moldau.broker.node.host import Host
 from moldau.config.broker import BrokerConfig
 from moldau.config.listeners import WILDCARD_HOST, Listener, SecurityProtocol
 from moldau.config.unsupported import refuse_unsupported
 from moldau.frozen import frozen
+from moldau.net.chance import random_uuid
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.directory.meta_properties import META_PROPERTIES_FILE, read_meta_properties
@@ -214,16 +215,16 @@ def _format_command(config: BrokerConfig, options: NodeOptions) -> str:
 
 
 def open_directories(
-    filesystem: FileSystem, config: BrokerConfig, options: NodeOptions, now_ms: int
+    host: Host, config: BrokerConfig, options: NodeOptions, now_ms: int
 ) -> Directories:
     """Formats directories if requested and necessary; opens and locks them all. Raises
     MoldauError.
     """
-    paths = directories_of(config)
+    filesystem, paths = host.filesystem, directories_of(config)
     if options.formats_itself and not is_formatted(filesystem, config):
         for path in paths:
             _check_empty(filesystem, path)
-        format_node(filesystem, config, FormatOptions(standalone=True), now_ms)
+        format_node(filesystem, config, FormatOptions(standalone=True), now_ms, host.chance)
     elif not is_formatted(filesystem, config):
         raise ForeignDirectoryError(
             paths[0], f"is not formatted; first run: {_format_command(config, options)}"
@@ -239,7 +240,7 @@ def open_directories(
                     path,
                     cluster_id=cluster_id,
                     node_id=BrokerId(config.node_id),
-                    new_directory_id=random_uuid(),
+                    new_directory_id=random_uuid(host.chance),
                 )
             except (DirectoryOfflineError, DiskFullError) as error:
                 unavailable[path] = error.reason

@@ -58,6 +58,7 @@ from moldau.core.quorum.voters import (
     VoterEndpoint,
     VoterKey,
 )
+from moldau.net.chance import SYSTEM_CHANCE
 from moldau.net.clock import Clock, Timer
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError, MoldauError
@@ -98,6 +99,8 @@ class QuorumNode:
         config: BrokerConfig,
         clock: Clock,
         on_failure: Callable[[str], None] = lambda _reason: None,
+        *,
+        chance: Random = SYSTEM_CHANCE,
     ) -> None:
         """`directory` is the one of the metadata log and remains open. `on_failure` is called once,
         with a one-line reason, when this node can no longer keep metadata.
@@ -109,6 +112,7 @@ class QuorumNode:
         self._config = config
         self._clock = clock
         self._on_failure = on_failure
+        self._chance = chance
         self._listeners: list[QuorumListener] = []
         self.flush_rounds = FlushRounds(clock, _Constant(config), self._flushed)
         self._disk = DiskThreads([directory])
@@ -201,7 +205,7 @@ class QuorumNode:
                 static_voters,
                 quorum_options(self._config),
                 log,
-                Random(),  # noqa: S311 - spreads elections
+                self._chance,
             )
             self._started = _Started(log, machine)
             check_alone(key, static_voters, changes)

@@ -9,11 +9,12 @@ client that gets none, or loses it, continues with full fetches.
 | id, n | request number n of a session |
 """
 
-import random
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from random import Random
 from typing import NamedTuple, TypeAlias
 
+from moldau.net.chance import SYSTEM_CHANCE
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
@@ -166,8 +167,9 @@ class FetchSession:
 class FetchSessions:
     """`slots` is max.incremental.fetch.session.cache.slots."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, chance: Random = SYSTEM_CHANCE) -> None:
         self._slots = slots
+        self._chance = chance
         # Ordered by last use, the oldest first.
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
         self._full_for: tuple[bool, int] = (False, -1)
@@ -234,9 +236,9 @@ class FetchSessions:
             return NO_FETCH_SESSION
         if not self._make_room(wants, len(partitions)):
             return NO_FETCH_SESSION
-        session_id = random.randint(1, INT32_MAX)  # noqa: S311 - not a secret, only distinct
+        session_id = self._chance.randint(1, INT32_MAX)
         while session_id in self._sessions:
-            session_id = random.randint(1, INT32_MAX)  # noqa: S311
+            session_id = self._chance.randint(1, INT32_MAX)
         self._sessions[session_id] = FetchSession(session_id, wants, partitions, size_bytes)
         self.size_bytes += size_bytes
         return session_id

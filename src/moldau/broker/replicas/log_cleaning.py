@@ -4,7 +4,6 @@ thread, together at the pace that log.cleaner.io.max.bytes.per.second allows.
 
 import asyncio
 import logging
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -80,7 +79,7 @@ class LogCleaning:
         self._cleaners: dict[Logs, LogCleaner] = {}
         self._workers: dict[int, ThreadPoolExecutor] = {}
         self._running: dict[Compaction, Logs] = {}
-        self._idle: set[asyncio.Event] = set()
+        self._idle: dict[asyncio.Event, None] = {}
 
     @property
     def running_count(self) -> int:
@@ -92,7 +91,7 @@ class LogCleaning:
             return
         for logs in self._store.online():
             self._cleaners[logs] = LogCleaner(
-                logs.directory, cleaner_config(config), os.urandom(16), self._pace
+                logs.directory, cleaner_config(config), self._store.chance.randbytes(16), self._pace
             )
         self.settings_changed()
 
@@ -150,12 +149,12 @@ class LogCleaning:
         """Waits until there may be work, or other settings."""
         wake_up = asyncio.Event()
         timer = self._clock.call_later(self._settings.current.log_cleaner_backoff_ms, wake_up.set)
-        self._idle.add(wake_up)
+        self._idle[wake_up] = None
         try:
             await wake_up.wait()
         finally:
             timer.cancel()
-            self._idle.discard(wake_up)
+            self._idle.pop(wake_up, None)
 
     async def _clean_one(self, thread: ThreadPoolExecutor) -> bool:
         """True if there was work, and it succeeded. Disks share the workers."""

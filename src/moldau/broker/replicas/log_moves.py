@@ -9,8 +9,8 @@ import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
+from moldau.net.chance import random_uuid
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.batches import RecordBatch
@@ -69,7 +69,7 @@ class LogMoves:
         if name not in target.futures:
             self._drop_copies(name)
             target.create_future(
-                name, partition.topic_id, Uuid(uuid4().bytes), self._clock.wall_ms()
+                name, partition.topic_id, random_uuid(self._store.chance), self._clock.wall_ms()
             )
         self._enqueue(partition)
 
@@ -165,13 +165,13 @@ class LogMoves:
             # It has the log's name without being the log: the name would block the next move.
             if target.by_partition.get(name) is log:
                 with contextlib.suppress(KafkaError):
-                    target.delete(name, Uuid(uuid4().bytes), self._clock.wall_ms())
+                    target.delete(name, random_uuid(self._store.chance), self._clock.wall_ms())
             raise
         await self._make_durable(log, target)
         if log.is_abandoned or source.is_abandoned:
             return
         before = self._store.logs_of(source)
-        before.delete(name, Uuid(uuid4().bytes), self._clock.wall_ms())
+        before.delete(name, random_uuid(self._store.chance), self._clock.wall_ms())
         await self._disk.run(before.directory, before.settling())
         _log.info("%s moved to %s", name, target.directory.path)
         self._on_moved(partition)
@@ -224,7 +224,7 @@ class LogMoves:
         self._waiting.pop(name, None)
         for logs in self._store.online():
             if name in logs.futures:
-                logs.delete(name, Uuid(uuid4().bytes), self._clock.wall_ms())
+                logs.delete(name, random_uuid(self._store.chance), self._clock.wall_ms())
 
 
 def _is_valid(partition: "Partition", source: "Log", log: "Log") -> bool:

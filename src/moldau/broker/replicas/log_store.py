@@ -6,11 +6,12 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, TypeAlias
-from uuid import uuid4
 
 from moldau.broker.replicas.disk_reports import ACCEPT_DAMAGE
 from moldau.core.metadata.image import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
+from moldau.net.chance import SYSTEM_CHANCE, random_uuid
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.directory.directory import LogDirectory
@@ -41,8 +42,10 @@ class LogStore:
         is_cordoned: Callable[[Path], bool] = lambda _path: False,
         *,
         unavailable: Sequence[Path] = (),
+        chance: Random = SYSTEM_CHANCE,
     ) -> None:
         self.logs = [Logs(directory, options_for) for directory in directories]
+        self.chance = chance
         self.unavailable = unavailable
         """Directories that could not even be opened."""
         self.is_cordoned = is_cordoned
@@ -137,7 +140,7 @@ class LogStore:
             keeper = max(holders, key=lambda logs: _worth(logs.by_partition[name]))
             for logs in holders:
                 if logs is not keeper:
-                    aside = logs.set_aside(name, Uuid(uuid4().bytes))
+                    aside = logs.set_aside(name, random_uuid(self.chance))
                     _log.warning(
                         "%s is in %s too; the log in %s is set aside as %s",
                         name, keeper.directory.path, logs.directory.path, aside,
@@ -228,12 +231,12 @@ class LogStore:
         now_ms = self._clock.wall_ms()
         for logs in self.online():
             while partition in logs.by_partition or partition in logs.futures:
-                logs.delete(partition, Uuid(uuid4().bytes), now_ms)
+                logs.delete(partition, random_uuid(self.chance), now_ms)
 
     def set_aside(self, partition: TopicPartition, reason: str) -> None:
         for logs in self.online():
             while partition in logs.by_partition or partition in logs.futures:
-                name = logs.set_aside(partition, Uuid(uuid4().bytes))
+                name = logs.set_aside(partition, random_uuid(self.chance))
                 _log.warning(
                     "%s in %s is set aside as %s: %s", partition, logs.directory.path, name, reason
                 )

@@ -3,10 +3,10 @@ begins leader epochs, changes settings of running logs; and knows which partitio
 """
 
 import logging
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from moldau.core.controller.topics.topic_names import INTERNAL_TOPICS
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
 from moldau.core.partition.leader import ProposeIsr
+from moldau.net.chance import SYSTEM_CHANCE
 from moldau.net.tasks import Tasks
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
@@ -54,7 +55,7 @@ OnDirectoryFailure = Callable[[LogDirectory], None]
 class Replicas:
     """`directories` are open and locked; `stop` closes them."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a node lends its replicas
         self,
         directories: Sequence[LogDirectory],
         *,
@@ -63,6 +64,7 @@ class Replicas:
         settings: "ConfigHolder",
         unavailable: Sequence[Path] = (),
         flush_backlog: FlushBacklog | None = None,
+        chance: Random = SYSTEM_CHANCE,
     ) -> None:
         """`unavailable` are directories that could not be opened; the others are used."""
         self._node_id = node_id
@@ -83,7 +85,12 @@ class Replicas:
         self.cold_reads = ColdReads()
         self.flush_rounds = FlushRounds(clock, settings, self._flushed, flush_backlog)
         self.store = LogStore(
-            directories, self._options_for, clock, self._cordoned, unavailable=unavailable
+            directories,
+            self._options_for,
+            clock,
+            self._cordoned,
+            unavailable=unavailable,
+            chance=chance,
         )
         self.tasks = Tasks()
         self.disk = DiskThreads(directories)
@@ -357,7 +364,7 @@ class Replicas:
             flush_policy=settings.flush_policy,
             flusher=self.flush_rounds.flusher,
             syncs_later=True,
-            jitter=lambda bound_ms: random.randint(0, bound_ms),  # noqa: S311 - spreads load
+            jitter=lambda bound_ms: self.store.chance.randint(0, bound_ms),
             producer_id_expiration_ms=self._settings.current.producer_id_expiration_ms,
             verifies_transactions=self._settings.current.transaction_partition_verification_enable,
         )

@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from moldau.broker.node.formatting import FormatOptions, directories_of, format_node, random_uuid
+from moldau.broker.node.formatting import FormatOptions, directories_of, format_node
 from moldau.broker.node.storage_info import StorageInfo, storage_info
 from moldau.cli.lazy_commands import new_app
 from moldau.cli.shared.output import PROBLEMS_STATUS, AsJson, show_json
 from moldau.cli.shared.server_properties import Strict, read_broker_config
 from moldau.core.metadata.image import METADATA_VERSION
 from moldau.core.metadata.starting_features import level_name, parse_feature
+from moldau.net.chance import SYSTEM_CHANCE, random_uuid
 from moldau.net.clock import Clock
 from moldau.storage.directory.meta_properties import MetaProperties
 from moldau.storage.disk.filesystem import DiskFileSystem
@@ -155,7 +156,7 @@ def show_info(
 @app.command("random-uuid")
 def show_random_uuid() -> None:
     """Print a random UUID, for use as a cluster id."""
-    typer.echo(uuid_text(random_uuid()))
+    typer.echo(uuid_text(random_uuid(SYSTEM_CHANCE)))
 
 
 def _properties(meta: MetaProperties) -> dict[str, str | int | None]:
