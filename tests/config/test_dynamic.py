@@ -73,7 +73,10 @@ REFUSED = [
     (
         {"listener.name.plaintext.ssl.keystore.location": "/k"},
         True,
-        "broker id must be specified: [listener.name.plaintext.ssl.keystore.location]",
+        (
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            "[listener.name.plaintext.ssl.keystore.location]"
+        ),
     ),
     ({"ssl.keystore.location": "/k"}, False, "only per-listener using the listener prefix: [ssl"),
     (

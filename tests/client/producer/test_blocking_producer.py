@@ -246,6 +246,7 @@ def test_misuse_is_an_error_of_one_line(node: ThreadBroker) -> None:
         (lambda: producer.send(topic, {}), "not dict; .*value_serializer='json'"),
         (lambda: producer.send(topic, {1}), "not set; encode it, or choose a value_serializer"),
         (lambda: producer.send(topic, b"", key="a"), "the key .* not str; .*key_serializer='str'"),
+        (lambda: producer.send(topic, b"", key={}), "the key .* not dict; .*key_serializer='json'"),
         (lambda: producer.send(topic, b"", headers={"a": 1}), "header 'a' must be bytes"),  # type: ignore[arg-type]
         (lambda: producer.send("", b""), "expected a topic name"),
         (lambda: producer.send(None, b""), "expected a topic name"),  # type: ignore[arg-type]
@@ -260,6 +261,8 @@ def test_misuse_is_an_error_of_one_line(node: ThreadBroker) -> None:
             action()
     many: list[tuple[Any, Any, str]] = [
         ([b""], [b"", b""], "2 keys for 1 values"),
+        ([b""], ["a"], "the key .* not str; .*key_serializer='str'"),
+        ([{}], None, "the value .* not dict; .*value_serializer='json'"),
         (b"abc", None, "values must be a list .*not bytes"),
         (5, None, "values must be a list .*not int"),
         ([b""], "a", "keys must be a list .*not str"),

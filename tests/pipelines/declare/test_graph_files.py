@@ -403,6 +403,7 @@ def test_an_impossible_target_topic_is_an_error(tmp_path: Path, content: str, sa
 
 
 BROKERS = "a pipeline names its brokers once, at the top: settings: {bootstrap.servers: host:port}"
+OF_TARGETS = "source 'a' has no 'partitions'; it is for topics that are written, under 'into'"
 
 
 @pytest.mark.parametrize(
@@ -420,6 +421,11 @@ BROKERS = "a pipeline names its brokers once, at the top: settings: {bootstrap.s
         ("lookups: {a: {schema: id INT}}", "lookup 'a' needs table or postgres"),
         (yaml_with(TARGET, "{tabel: lake/a}"), "has no 'tabel'; did you mean table?"),
         ("sources: {a: {postgress: a, url: x}}", "'postgress'; did you mean postgres?"),
+        ("sources: {a: {topic: t, partition: 3}}", "'partition'; did you mean partitions?"),
+        *(
+            (f"sources: {{a: {{{kind}: x, partitions: 3}}}}", OF_TARGETS)
+            for kind in ("files", "http", "postgres")
+        ),
     ],
 )
 def test_misspelt_or_misplaced_keys_are_errors(tmp_path: Path, content: str, said: str) -> None:

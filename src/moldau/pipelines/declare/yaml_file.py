@@ -52,7 +52,7 @@ _BROKERS = dict.fromkeys(
     ("bootstrap", "bootstrap.servers", "bootstrap_servers", "kafka.bootstrap.servers", "brokers"),
     "a pipeline names its brokers once, at the top: settings: {bootstrap.servers: host:port}",
 )
-_OF_TARGETS = dict.fromkeys(
+_NOT_OF_SOURCES = _BROKERS | dict.fromkeys(
     ("partitions", "replication", "config", "compacted"),
     "it is for topics that are written, under 'into'",
 )
@@ -128,13 +128,13 @@ def _source(name: str, node: Node) -> Source:
     if "files" in found:
         return _files(name, node)
     if "postgres" in found:
-        return _postgres(node.items(f"source '{name}'", _POSTGRES_SOURCE), node)
+        return _postgres(node.items(f"source '{name}'", _POSTGRES_SOURCE, _NOT_OF_SOURCES), node)
     if "http" in found:
         return _http(name, node)
     if "topic" not in found:
-        node.items(f"source '{name}'", _ANY_SOURCE, _BROKERS | _OF_TARGETS)
+        node.items(f"source '{name}'", _ANY_SOURCE, _NOT_OF_SOURCES)
         raise node.error(f"source '{name}' needs one of topic, files, http and postgres")
-    found = node.items(f"source '{name}'", _TOPIC_SOURCE, _BROKERS | _OF_TARGETS)
+    found = node.items(f"source '{name}'", _TOPIC_SOURCE, _NOT_OF_SOURCES)
     start = found.get("start")
     return sources.topic(
         found["topic"].text("topic"),
@@ -186,7 +186,7 @@ def _start(node: Node) -> Any:
 
 
 def _files(name: str, node: Node) -> Files:
-    found = node.items(f"source '{name}'", _FILE_SOURCE)
+    found = node.items(f"source '{name}'", _FILE_SOURCE, _NOT_OF_SOURCES)
     if "format" not in found:
         raise node.error(
             f"source '{name}' has no format; choose from {', '.join(sources.FILE_FORMATS)}"
@@ -206,7 +206,7 @@ def _files(name: str, node: Node) -> Files:
 
 
 def _http(name: str, node: Node) -> Http:
-    found = node.items(f"source '{name}'", _HTTP_SOURCE)
+    found = node.items(f"source '{name}'", _HTTP_SOURCE, _NOT_OF_SOURCES)
 
     def words(what: str) -> dict[str, str] | None:
         if what not in found:

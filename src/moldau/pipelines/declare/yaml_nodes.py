@@ -72,9 +72,11 @@ class Node:
             if word in found:
                 raise name.error(f"{what}: '{word}' appears twice")
             if allowed is not None and word not in allowed:
-                hint = suggestion(word, allowed) or f"; choose from {', '.join(allowed)}"
-                if word in (elsewhere or {}):
-                    hint = f"; {(elsewhere or {})[word]}"
+                others = elsewhere or {}
+                hint = suggestion(word, (*allowed, *others))
+                hint = hint or f"; choose from {', '.join(allowed)}"
+                if word in others:
+                    hint = f"; {others[word]}"
                 elif " " in word:
                     hint = "; inside { } a text with a comma needs quotes"
                 raise name.error(f"{what} has no '{word}'{hint}")
