@@ -75,7 +75,7 @@ def test_without_descriptors_nothing_is_lost_and_everything_resumes_when_there_a
             assert produce(client, "kept", large) == (0, 1)
             wait_for(lambda: produce(client, "new", b"a", partition=1)[0] == 0, "the new log")
             assert read_all(client, "kept") == [large, large]
-        assert "raise how many this process may have (ulimit -n)" in node.errors
+        assert "raise the number that this process may have (ulimit -n)" in node.errors
         assert "offline" not in node.errors
         assert node.stop() == 0
         node.start()

@@ -9,7 +9,7 @@ from moldau.types import BrokerId
 
 
 def check_alone(key: VoterKey, static_voters: VoterSet, changes: Changes) -> None:
-    """The machine can do with several voters; what is missing is the network between them."""
+    """The machine supports several voters; the requests between nodes are missing."""
     history = QuorumHistory(static_voters)
     history.add(changes)
     if any(node_id != key.node_id for node_id in history.voters.by_id):
@@ -20,16 +20,8 @@ def check_alone(key: VoterKey, static_voters: VoterSet, changes: Changes) -> Non
 
 
 def quorum_options(config: BrokerConfig) -> QuorumOptions:
-    return QuorumOptions(
-        listener=config.controller_names[0],
-        election_timeout_ms=config.controller_quorum_election_timeout_ms,
-        election_backoff_max_ms=config.controller_quorum_election_backoff_max_ms,
-        fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
-        request_timeout_ms=config.controller_quorum_request_timeout_ms,
-        retry_backoff_ms=config.controller_quorum_retry_backoff_ms,
-        fetch_max_bytes=config.controller_quorum_fetch_max_bytes,
-        fetch_snapshot_max_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
-    )
+    """Elections keep the default time-outs: a single voter waits for no other."""
+    return QuorumOptions(listener=config.controller_names[0])
 
 
 def configured_endpoints(config: BrokerConfig) -> tuple[VoterEndpoint, ...]:
