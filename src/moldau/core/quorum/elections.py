@@ -228,8 +228,16 @@ class Elections:
         return None
 
     def _needs_leader(self) -> bool:
-        """An unattached node may know its leader's id, but not where it is."""
-        return self._state.leader_id == NO_LEADER or isinstance(self._state.role, Unattached)
+        """An unattached node may know its leader's id, but not where it is. A resigned one knows
+        that it was the leader itself.
+        """
+        match self._state.role:
+            case Unattached() | Candidate():
+                return True
+            case Prospective(leader_id=leader_id):
+                return leader_id == NO_LEADER
+            case Leader() | Follower() | Resigned():
+                return False
 
     def follow(self, leadership: Leadership) -> bool:
         """Into the epoch, behind its leader. False if that contradicts what this node knows."""
