@@ -167,6 +167,7 @@ class Elections:
         role = self._state.role
         if error is None and isinstance(role, Follower) and role.leader_id == request.leader_id:
             role.fetch_due_ms = self._state.now_ms + self._turn_ms(request.successors)
+            role.has_leader_resigned = True
         self._respond(token, error)
 
     def _turn_ms(self, successors: tuple[VoterKey, ...]) -> int:

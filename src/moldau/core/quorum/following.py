@@ -235,13 +235,17 @@ class Following:
 
     def _reset_fetch_time(self, role: Follower) -> None:
         role.fetch_due_ms = self._state.now_ms + self._state.options.fetch_timeout_ms
-        role.has_fetched = True
+        role.has_fetched, role.has_leader_resigned = True, False
 
     def write_finished(self) -> None:
-        """What held the next fetch back is over, and the leader's time begins again."""
+        """What held the next fetch back is over, and the leader's time begins again, unless the
+        leader has resigned.
+        """
         role = self._state.role
-        if isinstance(role, Follower):
-            role.is_writing = False
+        if not isinstance(role, Follower):
+            return
+        role.is_writing = False
+        if not role.has_leader_resigned:
             role.fetch_due_ms = max(
                 role.fetch_due_ms, self._state.now_ms + self._state.options.fetch_timeout_ms
             )

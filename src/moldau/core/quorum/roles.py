@@ -139,6 +139,8 @@ class Follower:
     voter_update_due_ms: float
     """When this node tells the leader about itself, if there is something to tell."""
     has_fetched: bool = False
+    has_leader_resigned: bool = False
+    """It said so: `fetch_due_ms` is this node's turn to stand."""
     has_updated_leader: bool = False
     leader_high_watermark: Offset = NO_OFFSET
     is_writing: bool = False
