@@ -211,17 +211,16 @@ class Elections:
         """What every response says about epochs and leaders. True if nothing else in it matters,
         False if it is of no use, None if it is to be read.
         """
-        state, epoch = self._state, leadership.epoch
+        state, role, epoch = self._state, self._state.role, leadership.epoch
+        # A node that has nothing new to say is not asked again at once.
         if epoch < state.epoch or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
-            return True
+            return False
         if epoch > state.epoch or error in _LEADER_CHANGED:
-            # A node that has nothing new to say is not asked again at once.
-            role = state.role
             return self.follow(self._with_endpoints(leadership)) and state.role is not role
         if leadership.leader_id != NO_LEADER and self._needs_leader():
             if not self.follow(self._with_endpoints(leadership)):
                 return False
-            return None if error is ErrorCode.NONE else True
+            return None if error is ErrorCode.NONE else state.role is not role
         if error is ErrorCode.BROKER_NOT_AVAILABLE or error is ErrorCode.INVALID_REQUEST:
             return False
         if error is ErrorCode.INVALID_VOTER_KEY:
