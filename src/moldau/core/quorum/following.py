@@ -13,7 +13,7 @@ from moldau.core.quorum.events import (
     TruncateLog,
 )
 from moldau.core.quorum.peers import FOREVER_MS
-from moldau.core.quorum.positions import truncation_offset
+from moldau.core.quorum.positions import has_all_of, truncation_offset
 from moldau.core.quorum.roles import Follower, SnapshotTransfer, Unattached
 from moldau.core.quorum.rpc import (
     AddVoterRequest,
@@ -267,8 +267,7 @@ class Following:
         assert snapshot is not None
         if snapshot.epoch < 0 or snapshot.offset < 0:
             return False
-        if snapshot <= state.log.end:
-            # This log has all of it, whatever the leader thinks.
+        if snapshot.offset < state.known_high_watermark or has_all_of(state.log, snapshot):
             state.note(f"leader {role.leader_id} offers snapshot {snapshot}, which is no newer")
             return False
         role.transfer = SnapshotTransfer(snapshot=snapshot)

@@ -94,3 +94,11 @@ def truncation_offset(log: LogView, diverging: LogPosition) -> Offset:
     if local.epoch == diverging.epoch:
         return min(local.offset, diverging.offset)
     return local.offset
+
+
+def has_all_of(log: LogView, snapshot: LogPosition) -> bool:
+    """Whether the log contains the snapshot's records. To end later, or in a later epoch, is not
+    enough: records that were never committed may be in their place.
+    """
+    local = log.end_of_epoch(snapshot.epoch)
+    return local.epoch == snapshot.epoch and local.offset >= snapshot.offset
