@@ -29,6 +29,7 @@ from moldau.core.quorum.events import (
     RespondWithSnapshot,
     Send,
     SnapshotInstalled,
+    SnapshotMade,
     Started,
     StartEpoch,
     Stopping,
@@ -212,6 +213,8 @@ class Scenario:
             case "flush":
                 self.log.flushed_offset = Offset(int(plain[0])) if plain else self.log.end.offset
                 return Flushed(self.log.flushed_offset)
+            case "makes-snapshot":
+                return SnapshotMade(self.log.make_snapshot(int(plain[0])))
             case "upgrade":
                 return UpgradeRequested(int(plain[0]))
             case "resign":

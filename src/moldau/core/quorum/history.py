@@ -3,7 +3,7 @@ log, committed or not, and returns to earlier ones when the log is truncated. Sn
 of their own end.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -68,7 +68,7 @@ class History(Generic[T]):
 
     def forget_before(self, start_offset: Offset) -> None:
         """Keeps only the last of the values from before `start_offset`."""
-        surplus = bisect_right(self._offsets, start_offset) - 1
+        surplus = bisect_left(self._offsets, start_offset) - 1
         if surplus > 0:
             del self._offsets[:surplus]
             del self._values[:surplus]
