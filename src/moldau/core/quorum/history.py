@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from moldau.core.quorum.voters import VoterSet
+from moldau.core.quorum.voters import NO_VOTERS, VoterSet
 from moldau.frozen import frozen
 from moldau.types import NO_OFFSET, Offset
 
@@ -98,8 +98,8 @@ class QuorumHistory:
 
     @property
     def voters_before(self) -> VoterSet:
-        """Those that the last record of the voters replaced."""
-        return self._voters.last_but_one or self._static_voters
+        """Those that the last record of the voters replaced; none if a snapshot has it."""
+        return self._voters.last_but_one or NO_VOTERS
 
     @property
     def kraft_version(self) -> int:

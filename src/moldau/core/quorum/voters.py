@@ -110,6 +110,9 @@ class VoterSet:
         return replace(self, by_id=remaining)
 
 
+NO_VOTERS = VoterSet({})
+
+
 def _voter_of(fields: VoterFields) -> Voter:
     feature = fields.kraft_version_feature
     return Voter(
