@@ -63,6 +63,6 @@ def test_the_leader_knows_how_far_the_others_are() -> None:
     assert [tuple(each)[1:] for each in status.voters] == [
         (3, 100_000, 100_000),
         (3, 99_983, 99_983),
-        (0, -1, -1),
+        (-1, -1, -1),
     ]
     assert [(each.key.node_id, each.last_fetch_ms) for each in status.observers] == [(4, 99_993)]

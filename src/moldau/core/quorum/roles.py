@@ -19,7 +19,7 @@ from moldau.core.quorum.positions import LogPosition
 from moldau.core.quorum.rpc import Endpoints, FetchRequest
 from moldau.core.quorum.voters import VoterKey, VoterSet
 from moldau.core.quorum.votes import Votes
-from moldau.types import FIRST_OFFSET, NO_LEADER, NO_OFFSET, BrokerId, LeaderEpoch, Offset
+from moldau.types import NO_LEADER, NO_OFFSET, BrokerId, LeaderEpoch, Offset
 
 NEVER_MS = float("-inf")
 """The time of something that has not happened."""
@@ -61,7 +61,8 @@ class Progress:
     """How far a replica has the log, as its fetches say."""
 
     key: VoterKey
-    end_offset: Offset = FIRST_OFFSET
+    end_offset: Offset = NO_OFFSET
+    """NO_OFFSET until it fetches."""
     last_fetch_ms: float = NEVER_MS
     last_caught_up_ms: float = NEVER_MS
     leader_end_at_last_fetch: Offset = NO_OFFSET
