@@ -119,6 +119,9 @@ class Elections:
         state, last = self._state, request.last
         if last.offset < 0 or last.epoch < 0 or not _is_possible(request):
             return ErrorCode.INVALID_REQUEST, False
+        if request.candidate.node_id == state.local.key.node_id:
+            # A vote for another node of this id would be read as one for this node.
+            return ErrorCode.INVALID_REQUEST, False
         if error := self._check_sender(request.candidate.node_id, request.epoch):
             return error, False
         if request.epoch > state.epoch:
