@@ -1,12 +1,13 @@
 """The quorum machine by scenarios: what happens to one node, and below the line what it does."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from core.quorum.scenario import Scenario, steps, voter
 
 from moldau.core.quorum.leading import majority_offset
-from moldau.core.quorum.voters import VoterKey, VoterSet
+from moldau.core.quorum.voters import VoterEndpoint, VoterKey, VoterSet
 from moldau.types import BrokerId, Uuid
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
@@ -38,6 +39,16 @@ def test_a_voter_is_a_node_with_its_directory() -> None:
 def test_voters_survive_their_record() -> None:
     voters = VoterSet.of([voter(1, 9093), voter(2, 9094, has_directory=False)])
     assert VoterSet.decode(voters.encode()) == voters
+
+
+def test_the_order_of_addresses_is_no_change() -> None:
+    first, second = (VoterEndpoint(name, "host", 9093) for name in ("CONTROLLER", "SSL"))
+    written = VoterSet.of([replace(voter(1), endpoints=(first, second))])
+    assert not written.needs_update(replace(voter(1), endpoints=(second, first)))
+    assert written.needs_update(replace(voter(1), endpoints=(first,)))
+    assert written.needs_update(
+        replace(voter(1), endpoints=(first, second), kraft_versions=(0, 2))
+    )
 
 
 def test_the_leader_knows_how_far_the_others_are() -> None:

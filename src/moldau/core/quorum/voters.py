@@ -95,9 +95,15 @@ class VoterSet:
         return len(self.by_id) == 1 and key in self
 
     def needs_update(self, voter: Voter) -> bool:
-        """Whether the voter is in the set with other addresses or versions."""
+        """Whether the voter is in the set with other addresses or versions. The order of addresses
+        means nothing: Kafka's leaders write them in any order.
+        """
         known = self.by_id.get(voter.key.node_id)
-        return known is not None and known.is_same(voter.key) and known != voter
+        if known is None or not known.is_same(voter.key):
+            return False
+        return replace(known, endpoints=voter.endpoints) != voter or (
+            set(known.endpoints) != set(voter.endpoints)
+        )
 
     def updated(self, voter: Voter) -> "VoterSet":
         """With this voter, in place of the one with its id."""
