@@ -179,7 +179,7 @@ class QuorumState:
             self._enter(self._resigned(epoch, ()))
         elif leader_id != NO_LEADER and endpoints:
             self._enter(self._follower(epoch, leader_id, endpoints, voted_for))
-        elif voted_for is not None and voted_for.is_same(self.local.key) and self.is_voter:
+        elif leader_id == NO_LEADER and self._may_resume_candidacy(voted_for):
             self._enter(self._candidate(epoch))
         else:
             self._enter(
@@ -190,6 +190,10 @@ class QuorumState:
                     election_due_ms=self._first_election_ms(),
                 )
             )
+
+    def _may_resume_candidacy(self, voted_for: VoterKey | None) -> bool:
+        """Not in an epoch that had a leader: there would be two of them."""
+        return voted_for is not None and voted_for.is_same(self.local.key) and self.is_voter
 
     def become_unattached(self, epoch: LeaderEpoch, leader_id: BrokerId = NO_LEADER) -> None:
         """The remaining time to the next election stays, or others could delay it for ever."""
