@@ -224,11 +224,7 @@ class Elections:
             if not self.follow(self._with_endpoints(leadership)):
                 return False
             return None if error is ErrorCode.NONE else state.role is not role
-        if error is ErrorCode.BROKER_NOT_AVAILABLE or error is ErrorCode.INVALID_REQUEST:
-            return False
-        if error is ErrorCode.INVALID_VOTER_KEY:
-            return True
-        return None
+        return False if error in _OF_NO_USE else None
 
     def _needs_leader(self) -> bool:
         """An unattached node may know its leader's id, but not where it is. A resigned one knows
@@ -307,6 +303,9 @@ class Elections:
 
 
 _LEADER_CHANGED = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+_OF_NO_USE = frozenset(
+    {ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_VOTER_KEY}
+)
 
 
 def _is_possible(request: VoteRequest) -> bool:
