@@ -120,12 +120,18 @@ class Following:
         role = state.role
         if not isinstance(role, Follower):
             return True
-        if is_update and response.error in {ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION}:
-            role.has_updated_leader = True
-            self._reset_fetch_time(role)
+        if is_update and response.error is ErrorCode.NONE:
+            self.update_accepted()
             return True
         role.voter_update_due_ms = state.now_ms + state.options.fetch_timeout_ms
         return not is_update and response.error in _VOTER_CHANGE_DONE
+
+    def update_accepted(self) -> None:
+        """Or the leader does not know such updates. It is not asked again in this epoch."""
+        role = self._state.role
+        if isinstance(role, Follower):
+            role.has_updated_leader = True
+            self._reset_fetch_time(role)
 
     # Fetching
 

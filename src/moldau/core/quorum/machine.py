@@ -410,6 +410,8 @@ class QuorumMachine:
                 self._elections.vote_failed(failure)
             case ApiVersionsRequest():
                 self._voter_changes.no_versions(correlation)
+            case UpdateVoterRequest() if failure is Failure.UNSUPPORTED:
+                self._following.update_accepted()
             case FetchRequest() | FetchSnapshotRequest() | UpdateVoterRequest():
                 self._following.fetch_failed(sent.node_id, failure)
             case _:
