@@ -279,9 +279,7 @@ class Leading:
             return ErrorCode.FENCED_LEADER_EPOCH
         if epoch > state.epoch:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
-        if not isinstance(state.role, Leader):
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return ErrorCode.BROKER_NOT_AVAILABLE if state.is_stopping else None
+        return None if isinstance(state.role, Leader) else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     # Voters that are new, and observers that are gone
 
