@@ -46,9 +46,7 @@ def test_the_order_of_addresses_is_no_change() -> None:
     written = VoterSet.of([replace(voter(1), endpoints=(first, second))])
     assert not written.needs_update(replace(voter(1), endpoints=(second, first)))
     assert written.needs_update(replace(voter(1), endpoints=(first,)))
-    assert written.needs_update(
-        replace(voter(1), endpoints=(first, second), kraft_versions=(0, 2))
-    )
+    assert written.needs_update(replace(voter(1), endpoints=(first, second), kraft_versions=(0, 2)))
 
 
 def test_the_leader_knows_how_far_the_others_are() -> None:

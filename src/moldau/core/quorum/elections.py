@@ -288,11 +288,13 @@ class Elections:
 
     def leader_has_ended(self) -> None:
         """Nothing listens at the leader's address. Its voters need not wait for a time-out; the
-        pre-vote protects a leader that others still hear. Once in an epoch.
+        pre-vote protects a leader that others still hear. Once in an epoch, and not if the leader
+        has resigned: then each voter has its turn.
         """
         state = self._state
         if (
             isinstance(state.role, Follower)
+            and not state.role.has_leader_resigned
             and state.may_lead
             and not state.is_stopping
             and self._refused_epoch != state.epoch
