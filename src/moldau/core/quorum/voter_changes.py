@@ -50,25 +50,25 @@ class VoterChanges:
         state, voter = self._state, request.voter
         destination = state.peers.address_of(voter.node_id, request.endpoints)
         if error := self._leading.check_leading(state.epoch):
-            self._refuse(token, error)
+            self._respond(token, error)
         elif voter.node_id < 0 or not voter.has_directory:
-            self._refuse(token, ErrorCode.INVALID_REQUEST, _NO_VOTER)
+            self._respond(token, ErrorCode.INVALID_REQUEST, _NO_VOTER)
         elif destination is None:
-            self._refuse(
+            self._respond(
                 token,
                 ErrorCode.INVALID_REQUEST,
                 f"the new voter has no address for the listener {state.options.listener}",
             )
         elif reason := self._reason_to_wait():
-            self._refuse(token, *reason)
+            self._respond(token, *reason)
         elif voter.node_id in state.voters.by_id:
-            self._refuse(
+            self._respond(
                 token,
                 ErrorCode.DUPLICATE_VOTER,
                 f"voter {voter.node_id} is already among the voters {state.voters}",
             )
         elif not state.connections.is_ready(voter.node_id, state.now_ms):
-            self._refuse(
+            self._respond(
                 token,
                 ErrorCode.REQUEST_TIMED_OUT,
                 f"the new voter {voter} is not ready to receive requests",
@@ -137,13 +137,13 @@ class VoterChanges:
     def answer_remove(self, token: Token, request: RemoveVoterRequest) -> None:
         state, voter = self._state, request.voter
         if error := self._leading.check_leading(state.epoch):
-            self._refuse(token, error)
+            self._respond(token, error)
         elif voter.node_id < 0 or not voter.has_directory:
-            self._refuse(token, ErrorCode.INVALID_REQUEST, _NO_VOTER)
+            self._respond(token, ErrorCode.INVALID_REQUEST, _NO_VOTER)
         elif reason := self._reason_to_wait():
-            self._refuse(token, *reason)
+            self._respond(token, *reason)
         elif voter not in state.voters or len(state.voters.by_id) == 1:
-            self._refuse(
+            self._respond(
                 token,
                 ErrorCode.VOTER_NOT_FOUND,
                 f"voter {voter} cannot be removed from the voters {state.voters}",
@@ -168,7 +168,7 @@ class VoterChanges:
         if error is None and not self._is_update(request):
             error = ErrorCode.INVALID_REQUEST
         if error is not None or not isinstance(leader, Leader):
-            self._refuse(token, error or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._respond(token, error or ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         voters = state.voters if state.is_reconfigurable else leader.static_voters
         if (
@@ -177,7 +177,7 @@ class VoterChanges:
             or leader.high_watermark == NO_OFFSET
             or (state.is_reconfigurable and not self._is_settled(leader))
         ):
-            self._refuse(token, ErrorCode.REQUEST_TIMED_OUT)
+            self._respond(token, ErrorCode.REQUEST_TIMED_OUT)
             return
         if not voter.supports(state.history.kraft_version):
             error = ErrorCode.INVALID_REQUEST
@@ -189,7 +189,7 @@ class VoterChanges:
             leader.static_voters = voters.updated(voter)
         if error is None:
             self._leading.heard_from(request.voter)
-        self._refuse(token, error or ErrorCode.NONE)
+        self._respond(token, error or ErrorCode.NONE)
 
     def _is_update(self, request: UpdateVoterRequest) -> bool:
         lowest, highest = request.kraft_versions
@@ -272,7 +272,7 @@ class VoterChanges:
     def _append(self, values: ControlValues) -> None:
         self._state.emit(AppendControlBatch(self._state.epoch, values))
 
-    def _refuse(self, token: Token, error: ErrorCode, message: str | None = None) -> None:
+    def _respond(self, token: Token, error: ErrorCode, message: str | None = None) -> None:
         self._state.answer_voter_change(token, error, message)
 
     def _reason_to_wait(self) -> tuple[ErrorCode, str] | None:
