@@ -80,11 +80,17 @@ class FirstChance:
         return 0
 
 
-def voter(node_id: int, port: int | None = None, *, has_directory: bool = True) -> Voter:
+def voter(
+    node_id: int,
+    port: int | None = None,
+    *,
+    has_directory: bool = True,
+    listener: str = LISTENER,
+) -> Voter:
     directory_id = Uuid(bytes([node_id]) * 16) if has_directory else Uuid(bytes(16))
     return Voter(
         key=VoterKey(BrokerId(node_id), directory_id),
-        endpoints=(VoterEndpoint(LISTENER, "host", node_id if port is None else port),),
+        endpoints=(VoterEndpoint(listener, "host", node_id if port is None else port),),
     )
 
 
@@ -162,7 +168,8 @@ class Scenario:
                 self.local = voter(int(plain[0]), port)
                 self.is_broker, self.joins = "broker" in plain, "joins" in plain
             case "voters":
-                named = VoterSet.of(voter(int(word)) for word in plain)
+                listener = facts.get("listener", LISTENER)
+                named = VoterSet.of(voter(int(word), listener=listener) for word in plain)
                 self.formatted = (
                     QuorumChange(NO_OFFSET, KRaftVersion(int(facts.get("version", 1)))),
                     QuorumChange(NO_OFFSET, named),

@@ -177,9 +177,9 @@ class QuorumState:
             self._enter(Unattached(epoch=last_epoch, election_due_ms=self._first_election_ms()))
         elif leader_id == self.local.key.node_id:
             self._enter(self._resigned(epoch, ()))
-        elif leader_id != NO_LEADER and endpoints:
+        elif self.peers.address_of(leader_id, endpoints) is not None:
             self._enter(self._follower(epoch, leader_id, endpoints, voted_for))
-        elif leader_id == NO_LEADER and self._may_resume_candidacy(voted_for):
+        elif self._stands_in(stored):
             self._enter(self._candidate(epoch))
         else:
             self._enter(
@@ -191,9 +191,11 @@ class QuorumState:
                 )
             )
 
-    def _may_resume_candidacy(self, voted_for: VoterKey | None) -> bool:
-        """Not in an epoch that had a leader: there would be two of them."""
-        return voted_for is not None and voted_for.is_same(self.local.key) and self.is_voter
+    def _stands_in(self, election: Election) -> bool:
+        """Not in an epoch that had a leader: it would have two."""
+        voted_for = election.voted_for
+        is_own_vote = voted_for is not None and voted_for.is_same(self.local.key)
+        return is_own_vote and election.leader_id == NO_LEADER and self.is_voter
 
     def become_unattached(self, epoch: LeaderEpoch, leader_id: BrokerId = NO_LEADER) -> None:
         """The remaining time to the next election stays, or others could delay it for ever."""
