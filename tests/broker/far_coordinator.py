@@ -30,9 +30,9 @@ class FarCoordinator:
     def __init__(self) -> None:
         self.requests: list[AddPartitionsToTxnRequest] = []
         self.partitions: dict[str, set[TopicPartition]] = {}
-        self.codes: list[ErrorCode] = []
+        self.codes: list[int] = []
         """Errors that precede the right responses: one code for each request."""
-        self.request_code = ErrorCode.NONE
+        self.request_code: int = ErrorCode.NONE
         self.is_reachable = True
         self._is_requested = asyncio.Semaphore(0)
         self._may_answer = asyncio.Event()
@@ -75,7 +75,7 @@ class FarCoordinator:
         )
 
     def _results(
-        self, sent: AddPartitionsToTxnTransaction, code: ErrorCode | None
+        self, sent: AddPartitionsToTxnTransaction, code: int | None
     ) -> list[AddPartitionsToTxnTopicResult]:
         known = self.partitions.setdefault(sent.transactional_id, set())
         results = []

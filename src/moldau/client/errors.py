@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import NoReturn
 
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.errors import KafkaError, MoldauError, error_code
 
 _SIMILAR = 0.8
 # Apache Kafka's messages, for error codes that brokers send without one.
@@ -66,14 +66,6 @@ class UnknownTopicError(ClientError):
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     close = get_close_matches(name, list(known), n=1, cutoff=_SIMILAR)
     return f"; did you mean '{close[0]}'?" if close else ""
-
-
-def error_code(number: int) -> ErrorCode:
-    """The code with this number; UNKNOWN_SERVER_ERROR for one of a newer broker."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def check(number: int, detail: str | None = None) -> None:

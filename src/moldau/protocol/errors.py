@@ -25,3 +25,11 @@ class KafkaError(MoldauError):
 
 class MalformedRequestError(MoldauError):
     """The bytes are not Kafka's protocol; the connection must be closed."""
+
+
+def error_code(number: int) -> ErrorCode:
+    """The code with this number; UNKNOWN_SERVER_ERROR for a number that a newer peer sent."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

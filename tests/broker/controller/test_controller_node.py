@@ -8,23 +8,39 @@ from broker.controller_bench import Bench, bench
 from broker.metadata_node import CLUSTER, config_for
 from support.proofs import proves
 
-from moldau.broker.cluster.lifecycle import LifecycleState, register_controller
+from moldau.broker.cluster.lifecycle import (
+    BrokerIdentity,
+    BrokerLifecycle,
+    LifecycleState,
+    register_controller,
+)
+from moldau.broker.controller.controller_channel import LocalControllerChannel
 from moldau.broker.node.formatting import FormatOptions, format_node
 from moldau.core.controller.features import SUPPORTED_FEATURES
+from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.enums import ConfigResourceType, LeaderRecoveryState
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from moldau.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
+from moldau.protocol.messages.broker_heartbeat import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
+from moldau.protocol.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    Feature,
+)
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from moldau.protocol.wire.schema import Message
 from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
 from moldau.testing.simulated_disk import SimulatedDisk
-from moldau.types import NO_LEADER, TopicPartition, Uuid
+from moldau.types import NO_LEADER, BrokerId, TopicPartition, Uuid
 
 SHORT_SESSION = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "100"}
+UNKNOWN_CODE = 31_000
 
 
 def create(*names: str, partitions: int = 1) -> CreateTopicsRequest:
@@ -293,6 +309,42 @@ async def test_a_registration_that_is_refused_for_good_ends_at_once(tmp_path: Pa
         with pytest.raises(KafkaError) as refused:
             await node.lifecycle.start()
         assert refused.value.code is ErrorCode.INVALID_REGISTRATION
+
+
+class NewerController:
+    """Answers the first request of each kind with an error code of a later Kafka."""
+
+    def __init__(self, channel: LocalControllerChannel) -> None:
+        self.refused: list[int] = []
+        self._channel = channel
+
+    async def send(self, request: Message, version: int | None = None) -> Message:
+        if request.API_KEY not in self.refused:
+            self.refused.append(request.API_KEY)
+            if isinstance(request, BrokerRegistrationRequest):
+                return BrokerRegistrationResponse(error_code=UNKNOWN_CODE)
+            return BrokerHeartbeatResponse(error_code=UNKNOWN_CODE)
+        return await self._channel.send(request, version)
+
+
+async def test_a_broker_outlives_error_codes_that_it_does_not_know(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with bench(tmp_path / "data", registers=False) as node:
+        newer = NewerController(node.channel)
+        identity = BrokerIdentity(
+            node_id=BrokerId(1),
+            cluster_id=CLUSTER,
+            incarnation_id=Uuid(b"1" * 16),
+            directories={"": node.directory.meta.directory_id or Uuid(bytes(16))},
+        )
+        lifecycle = BrokerLifecycle(identity, newer, node.feed, node.settings, node.clock)
+        await lifecycle.start()
+        await lifecycle.unfence()
+        assert lifecycle.state is LifecycleState.RUNNING
+        await lifecycle.close()
+    assert newer.refused == [ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT]
+    assert f"a newer controller sent error code {UNKNOWN_CODE}" in caplog.text
 
 
 async def test_an_unregistered_broker_logs_it_and_stops_without_waiting(

@@ -76,10 +76,11 @@ async def test_queries_that_gather_during_a_request_share_the_next(tmp_path: Pat
         (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
         (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
         (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR),
+        (31_000, ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
 async def test_writers_get_error_codes_they_know(
-    tmp_path: Path, said: ErrorCode, expected: ErrorCode
+    tmp_path: Path, said: int, expected: ErrorCode
 ) -> None:
     async with running(tmp_path) as node:
         coordinated(node).codes.append(said)
@@ -93,8 +94,9 @@ async def test_a_refusal_of_the_broker_is_not_passed_on_as_one_of_the_client(
         coordinator = coordinated(node)
         coordinator.request_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert await verify(node) is ErrorCode.INVALID_TXN_STATE
-        coordinator.request_code = ErrorCode.UNKNOWN_SERVER_ERROR
-        assert await verify(node) is ErrorCode.UNKNOWN_SERVER_ERROR
+        for code in (ErrorCode.UNKNOWN_SERVER_ERROR, 31_000):
+            coordinator.request_code = code
+            assert await verify(node) is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 async def test_an_unreachable_coordinator_is_retried_next_time(tmp_path: Path) -> None:

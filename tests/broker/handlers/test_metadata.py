@@ -3,9 +3,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.controller_bench import Bench, bench
+from broker.controller_bench import PORT, Bench, bench
+from support.waiting import until
 
+from moldau.core.metadata.image import Endpoint
 from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.log_records import NoOpRecord
 from moldau.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -172,10 +175,16 @@ async def test_a_response_is_reused_until_something_changes(tmp_path: Path) -> N
         await create(node, "t")
         first, second = [(await node.serve(named("t"))).topics[0] for _ in range(2)]
         assert first is second
+        await node.quorum.wait_committed(node.quorum.append([NoOpRecord()], 1))
+        assert (await node.serve(named("t"))).topics[0] is first
         more = CreatePartitionsTopic(name="t", count=2, assignments=None)
         grown = CreatePartitionsRequest(topics=[more], timeout_ms=60_000)
         assert (await node.ask(grown)).results[0].error_code == 0
-        assert len((await node.serve(named("t"))).topics[0].partitions) == 2
+        described = await node.serve(named("t"))
+        assert len(described.topics[0].partitions) == 2
+        node.lifecycle.advertise([Endpoint("PLAINTEXT", "there", PORT)])
+        await until(lambda: node.image.brokers[1].endpoints["PLAINTEXT"].host == "there")
+        assert (await node.serve(named("t"))).brokers[0].host == "there"
 
 
 async def test_leaders_that_a_listener_does_not_reach(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, error_code
 from moldau.protocol.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsRequestDirectoryData,
@@ -82,7 +82,7 @@ class DirectoryAssignments:
             return False
         assert isinstance(response, AssignReplicasToDirsResponse)
         if response.error_code:
-            code = ErrorCode(response.error_code).name
+            code = error_code(response.error_code).name
             _log.warning("the controller rejected the directory assignment: %s", code)
             return response.error_code == ErrorCode.UNSUPPORTED_VERSION
         return True

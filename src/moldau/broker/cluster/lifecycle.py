@@ -19,7 +19,7 @@ from moldau.frozen import frozen
 from moldau.net.clock import Clock
 from moldau.net.tasks import Tasks
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, error_code
 from moldau.protocol.messages.broker_heartbeat import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
@@ -342,6 +342,8 @@ async def register_controller(
         _log.info("controller %s is not registered: %s", config.node_id, response.error_message)
 
 
-def _raise_for(code: int) -> None:
-    if code != ErrorCode.NONE:
-        raise KafkaError(ErrorCode(code))
+def _raise_for(number: int) -> None:
+    if number != ErrorCode.NONE:
+        code = error_code(number)
+        detail = "" if code == number else f"a newer controller sent error code {number}"
+        raise KafkaError(code, detail)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from moldau.broker.server.context import ControllerChannel
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, error_code
 from moldau.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -52,7 +52,7 @@ class ProducerIds:
         if response.error_code or response.producer_id_len <= 0:
             raise KafkaError(
                 ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                f"no producer ids: {ErrorCode(response.error_code).name}",
+                f"no producer ids: {error_code(response.error_code).name}",
             )
         start = response.producer_id_start
         return iter(range(start, start + response.producer_id_len))

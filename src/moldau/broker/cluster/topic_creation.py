@@ -18,7 +18,7 @@ from moldau.core.controller.topics.topic_names import (
 from moldau.net.slices import slices_of
 from moldau.net.tasks import Tasks
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, error_code
 from moldau.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -101,7 +101,7 @@ class TopicCreation:
         outcomes = {}
         news: dict[tuple[ErrorCode, str | None], list[CreatableTopicResult]] = {}
         for topic in response.topics:
-            code = ErrorCode(topic.error_code)
+            code = error_code(topic.error_code)
             outcomes[topic.name] = ErrorCode.NONE if code in _EXISTS else code
             if code not in _EXISTS and self._is_news(topic.name, code):
                 setting = _REPLICATION_FACTORS.get(topic.name)
@@ -115,7 +115,7 @@ class TopicCreation:
 
 
 def _reason(topic: CreatableTopicResult, factor: int) -> str:
-    code = ErrorCode(topic.error_code)
+    code = error_code(topic.error_code)
     reason = short(str(KafkaError(code, topic.error_message or "")), _REASON_CHARS_MAX)
     setting = _REPLICATION_FACTORS.get(topic.name)
     if setting is None or factor <= 1 or code is not ErrorCode.INVALID_REPLICATION_FACTOR:

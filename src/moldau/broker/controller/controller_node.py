@@ -276,7 +276,7 @@ class ControllerNode(QuorumListener):
         late_ms = now_ms - self._checked_at_ms - self._check_interval_ms
         self._checked_at_ms = now_ms
         if late_ms > self._check_interval_ms:
-            self._controller.sessions.excuse(late_ms)
+            self._controller.sessions.excuse(late_ms, now_ms)
         # One broker at a time: each decision assumes that the brokers before it are fenced.
         for _ in range(len(self.image.brokers) + 1):
             decision = decide_fence_stale_broker(self._decision_context())

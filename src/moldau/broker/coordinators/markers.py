@@ -14,7 +14,7 @@ from moldau.core.controller.topics.topic_names import TRANSACTION_STATE
 from moldau.core.coordinator.placement import partition_for
 from moldau.net.tasks import Tasks
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, error_code
 from moldau.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -286,10 +286,6 @@ def _codes(answer: WriteTxnMarkersResponse) -> dict[int, dict[TopicPartition, Er
         of_producer = codes.setdefault(marker.producer_id, {})
         for topic in marker.topics:
             for each in topic.partitions:
-                is_known = each.error_code in _KNOWN
-                code = ErrorCode(each.error_code) if is_known else ErrorCode.UNKNOWN_SERVER_ERROR
+                code = error_code(each.error_code)
                 of_producer[TopicPartition(topic.name, each.partition_index)] = code
     return codes
-
-
-_KNOWN = frozenset(ErrorCode)

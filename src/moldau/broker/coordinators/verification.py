@@ -14,7 +14,7 @@ from moldau.core.coordinator.effects import Writer
 from moldau.core.coordinator.placement import partition_for
 from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, error_code
 from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -175,7 +175,7 @@ class TransactionVerification:
             code = ErrorCode.NETWORK_EXCEPTION
         else:
             assert isinstance(response, AddPartitionsToTxnResponse)
-            code = ErrorCode(response.error_code)
+            code = error_code(response.error_code)
             if code is ErrorCode.NONE:
                 _complete_each(queries, response)
                 return
@@ -236,7 +236,7 @@ def _complete_each(queries: list[_Query], response: AddPartitionsToTxnResponse) 
         codes = codes_by_id.setdefault(result.transactional_id, {})
         for topic in result.topic_results:
             for each in topic.results_by_partition:
-                code = ErrorCode(each.partition_error_code)
+                code = error_code(each.partition_error_code)
                 name = TopicPartition(topic.name, each.partition_index)
                 codes[name] = _FOR_WRITERS.get(code, code)
     for query in queries:

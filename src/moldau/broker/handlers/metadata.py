@@ -98,7 +98,7 @@ def _response(
     """
     broker, listener, version = ctx.broker, ctx.peer.listener_name, ctx.version
     kind = (MetadataResponse, listener, version == 0, version >= _LISTENER_ERROR_FROM)
-    cluster = broker.image_cache.of(
+    cluster = broker.topology_cache.of(
         broker.image, kind, lambda image: _Cluster(ClusterView(image, listener), version)
     )
     finish = partial(_finished, ctx, request, cluster)
@@ -168,7 +168,9 @@ def _refused(requested: MetadataRequestTopic) -> MetadataResponseTopic:
 
 
 class _Cluster:
-    """One image in the format of a range of versions, for the clients of one listener."""
+    """The topics and brokers of an image in the format of a range of versions, for the clients of
+    one listener. The rest of the image may be out of date.
+    """
 
     def __init__(self, view: ClusterView, version: int) -> None:
         self.view = view

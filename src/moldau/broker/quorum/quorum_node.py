@@ -114,7 +114,7 @@ class QuorumNode:
         self._on_failure = on_failure
         self._chance = chance
         self._listeners: list[QuorumListener] = []
-        self.flush_rounds = FlushRounds(clock, _Constant(config), self._flushed)
+        self.flush_rounds = FlushRounds(clock, _Constant(config), self._flushed, self._flush_failed)
         self._disk = DiskThreads([directory])
         self._started: _Started | None = None
         """None before the start."""
@@ -371,16 +371,16 @@ class QuorumNode:
         return Appended(Offset(self.log.log.log_end_offset), changes)
 
     def _flushed(self, log: LogState) -> None:
-        if self.failure is not None:
-            return
-        try:
+        if self.failure is None:
             self._step(Flushed(log.flushed_offset))
             self._complete_waiting()
-        except MoldauError as error:
-            self._fail(str(error))
-        except Exception as error:  # noqa: BLE001 - a listener that missed a record must stop
-            _log.exception("a listener could not follow the metadata log")
-            self._fail(f"a listener could not follow the metadata log: {error!r}")
+
+    def _flush_failed(self, _log_state: LogState, error: Exception) -> None:
+        reason = str(error)
+        if not isinstance(error, MoldauError):
+            reason = f"a listener could not follow the metadata log, or a flush failed: {error!r}"
+            _log.error("the metadata log was not flushed or not followed", exc_info=error)
+        self._fail(reason)
 
     def _deliver(self, high_watermark: int) -> None:
         """Delivers earlier batches from the disk, and this node's own from memory."""

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from moldau.broker.replicas.flush_backlog import FlushBacklog
-from moldau.storage.log.flushing import FlushTicket, GroupFlusher
+from moldau.storage.log.flushing import FlushTicket, GroupFlusher, OnFailed
 from moldau.unexpected import apart
 
 if TYPE_CHECKING:
@@ -43,13 +43,16 @@ class FlushRounds:
         clock: "Clock",
         settings: "ConfigHolder",
         on_flushed: OnFlushed,
+        on_failed: OnFailed,
         backlog: FlushBacklog | None = None,
     ) -> None:
-        self.flusher = GroupFlusher(self._work_arrived)
+        """`on_failed` is called with an unforeseen error, of a flush or of `on_flushed`."""
+        self.flusher = GroupFlusher(self._work_arrived, on_failed=on_failed)
         self.backlog = backlog or FlushBacklog(clock)
         self._clock = clock
         self._settings = settings
         self._on_flushed = on_flushed
+        self._on_failed = on_failed
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="moldau-flush")
         self._is_busy = False
         self._is_stopped = False
@@ -145,7 +148,10 @@ class FlushRounds:
         tickets = self._tickets
         self.flusher.finish(tickets)
         for ticket in tickets:
-            apart(_log, "a callback after a flush", self._on_flushed, ticket.log)
+            try:
+                self._on_flushed(ticket.log)
+            except Exception as error:  # noqa: BLE001 - the other logs are notified, too
+                apart(_log, "a callback after a failed flush", self._on_failed, ticket.log, error)
         if self._idle is not None:
             self._idle.set_result(None)
         elif self.flusher.has_work and not self._is_stopped:

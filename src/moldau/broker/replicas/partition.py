@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _AFTER_COMMIT = "a callback after a commit"
+_READER = "notifying a reader"
 
 OnCommitted = Callable[[KafkaError | None], None]
 
@@ -214,8 +215,13 @@ class Partition:
 
     # Events
 
-    def log_advanced(self) -> None:
-        """The log grew, or more of it is flushed."""
+    def log_advanced(self, failure: KafkaError | None = None) -> None:
+        """The log grew, or more of it is flushed. After a `failure` to do so, requests that wait
+        for a commit fail at once, although it may still happen.
+        """
+        if failure is not None:
+            self._fail_waiting(failure)
+            return
         leader, log = self.leader, self._log
         if leader is not None and log is not None:
             held = log.countable_end_offset
@@ -338,9 +344,9 @@ class Partition:
         """`size_bytes` is 0 if it is unknown."""
         for watcher in list(self._watchers[isolation]):
             if size_bytes:
-                watcher.more(self, size_bytes)
+                apart(_log, _READER, watcher.more, self, size_bytes)
             else:
-                watcher.changed(self)
+                apart(_log, _READER, watcher.changed, self)
 
     def _wake_watchers(self) -> None:
         """A change other than more bytes: every watcher checks."""

@@ -83,7 +83,9 @@ class Replicas:
         self.workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="moldau-worker")
         """For requests that would block the event loop; it gets its own copies."""
         self.cold_reads = ColdReads()
-        self.flush_rounds = FlushRounds(clock, settings, self._flushed, flush_backlog)
+        self.flush_rounds = FlushRounds(
+            clock, settings, self._flushed, self._flush_failed, flush_backlog
+        )
         self.store = LogStore(
             directories,
             self._options_for,
@@ -384,10 +386,16 @@ class Replicas:
 
     # Events
 
-    def _flushed(self, log: "LogState") -> None:
+    def _flushed(self, log: "LogState", failure: KafkaError | None = None) -> None:
         partition = self._partitions.get(log.topic_partition)
         if partition is not None and partition.has_log and partition.log is log:
-            partition.log_advanced()
+            partition.log_advanced(failure)
+
+    def _flush_failed(self, log: "LogState", error: Exception) -> None:
+        name = log.topic_partition
+        self.reports.failed("flush", name, error)
+        detail = f"a flush of {name} failed unexpectedly"
+        self._flushed(log, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, detail))
 
     def _directory_failed(self, directory: LogDirectory, error: OSError) -> None:
         _log.error("log directory %s is offline: %s", directory.path, error)

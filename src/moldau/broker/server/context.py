@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from operator import is_not
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from moldau.protocol.api_keys import ApiKey
@@ -85,22 +86,28 @@ class ChangeableConfig(ConfigHolder, Protocol):
         """
 
 
-class PerImageCache:
+ImageParts = Callable[["MetadataImage"], tuple[object, ...]]
+
+
+class ImageCache:
     """Immutable results that handlers have computed from the current image, for the many clients
-    that request the same. A new image clears the cache.
+    that request the same. An image that replaces one of `parts`, compared by identity, clears the
+    cache: images share what does not change.
     """
 
-    __slots__ = ("_image", "_results")
+    __slots__ = ("_kept", "_parts", "_results")
 
-    def __init__(self) -> None:
-        self._image: MetadataImage | None = None
+    def __init__(self, parts: ImageParts) -> None:
+        self._parts = parts
+        self._kept: tuple[object, ...] = ()
         self._results: dict[Hashable, Any] = {}
 
     def of(
         self, image: "MetadataImage", key: Hashable, compute: Callable[["MetadataImage"], CachedT]
     ) -> CachedT:
-        if image is not self._image:
-            self._image = image
+        parts = self._parts(image)
+        if len(parts) != len(self._kept) or any(map(is_not, parts, self._kept)):
+            self._kept = parts
             self._results.clear()
         result: CachedT | None = self._results.get(key)
         if result is None:
@@ -108,6 +115,14 @@ class PerImageCache:
             if len(self._results) < _RESULTS_MAX:
                 self._results[key] = result
         return result
+
+
+def _whole_image() -> ImageCache:
+    return ImageCache(lambda image: (image,))
+
+
+def _topology() -> ImageCache:
+    return ImageCache(lambda image: (image.topics, image.topics_by_id, image.brokers))
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
@@ -133,7 +148,11 @@ class BrokerServices:
     """The controller of a node that has the controller role, for requests on its own listener."""
     quorum: "QuorumNode | None" = None
     """The owner of the quorum's own feature, kraft.version."""
-    image_cache: PerImageCache = field(default_factory=PerImageCache)
+    image_cache: ImageCache = field(default_factory=_whole_image)
+    topology_cache: ImageCache = field(default_factory=_topology)
+    """For results that depend on topics and brokers only. Most records, such as the NoOp of every
+    500 ms, change neither.
+    """
 
     @property
     def config(self) -> "BrokerConfig":

@@ -5,9 +5,9 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from moldau.client.cluster.cluster import Cluster
-from moldau.client.errors import ClientError, check, error_code
+from moldau.client.errors import ClientError, check
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, error_code
 from moldau.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdateFeaturesRequest,

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from moldau.client.admin.groups import describe_group
 from moldau.client.cluster.cluster import Cluster
-from moldau.client.errors import ClientError, check, error_code
-from moldau.protocol.errors import KafkaError
+from moldau.client.errors import ClientError, check
+from moldau.protocol.errors import KafkaError, error_code
 from moldau.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from moldau.client.cluster.cluster import Cluster
 from moldau.client.cluster.node_connection import VersionRange
-from moldau.client.errors import check, error_code
+from moldau.client.errors import check
 from moldau.core.consumer.consumer_protocol import read_assignment
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, error_code
 from moldau.protocol.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,

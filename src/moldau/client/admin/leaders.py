@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from moldau.client.admin.topics import check_controller
 from moldau.client.cluster.cluster import Cluster
-from moldau.client.errors import check, error_code
+from moldau.client.errors import check
 from moldau.protocol.enums import ElectionType
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, error_code
 from moldau.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from moldau.client.cluster.cluster import Cluster
-from moldau.client.errors import check, error_code
+from moldau.client.errors import check
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, error_code
 from moldau.protocol.log_dir_damage import (
     DescribeLogDirsPartition,
     DescribeLogDirsResponse,

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from moldau.client.cluster.cluster import Cluster
-from moldau.client.errors import ClientError, UnknownTopicError, error_code
+from moldau.client.errors import ClientError, UnknownTopicError
 from moldau.protocol.enums import IsolationLevel, ListOffsetsTimestamp
 from moldau.protocol.error_codes import RETRIABLE
-from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.errors import KafkaError, MoldauError, error_code
 from moldau.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

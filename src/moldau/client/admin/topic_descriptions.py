@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 from moldau.client.cluster.cluster import Cluster
 from moldau.client.cluster.metadata import Partition, Topic
-from moldau.client.errors import ClientError, UnknownTopicError, error_code
+from moldau.client.errors import ClientError, UnknownTopicError
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.errors import KafkaError, MoldauError, error_code
 from moldau.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestCursor,

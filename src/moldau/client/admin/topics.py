@@ -5,10 +5,9 @@ from dataclasses import field
 from typing import NamedTuple
 
 from moldau.client.cluster.cluster import Cluster
-from moldau.client.errors import error_code
 from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, error_code
 from moldau.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from moldau.client.cluster.cluster import Cluster
-from moldau.client.errors import ClientError, check, error_code
+from moldau.client.errors import ClientError, check
 from moldau.protocol.enums import CoordinatorType
 from moldau.protocol.error_codes import RETRIABLE, ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, error_code
 from moldau.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from moldau.client.errors import ClientError, check, error_code
+from moldau.client.errors import ClientError, check
 from moldau.net.request_channel import Address
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.errors import KafkaError, MoldauError, error_code
 from moldau.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,

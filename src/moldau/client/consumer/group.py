@@ -13,7 +13,7 @@ from moldau.client.cluster.node_connection import NodeConnection
 from moldau.client.consumer.counters import Counts
 from moldau.client.consumer.offsets import GroupMetadata
 from moldau.client.consumer.options import GroupOptions
-from moldau.client.errors import ClientError, error_code
+from moldau.client.errors import ClientError
 from moldau.core.consumer.assignors import Assignor, Shares, TopicRacks
 from moldau.core.consumer.classic_membership import ClassicMembership
 from moldau.core.consumer.consumer_protocol import write_assignment
@@ -40,7 +40,7 @@ from moldau.core.consumer.membership import (
 )
 from moldau.net.tasks import Tasks
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.protocol.errors import KafkaError, MoldauError, error_code
 from moldau.protocol.messages.heartbeat import HeartbeatResponse
 from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from moldau.client.cluster.cluster import Cluster
 from moldau.client.consumer.errors import CommitFailedError
-from moldau.client.errors import check, error_code
+from moldau.client.errors import check
 from moldau.core.consumer.positions import OffsetAndMetadata
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, error_code
 from moldau.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

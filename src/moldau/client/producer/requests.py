@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from moldau.client.cluster.metadata import Broker, Topic
-from moldau.client.errors import error_code
 from moldau.core.producer.partition_queue import Outgoing
 from moldau.core.producer.sending import Sending
 from moldau.net.request_channel import Address
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, error_code
 from moldau.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,

@@ -47,7 +47,7 @@ from moldau.core.consumer.membership import (
 )
 from moldau.frozen import frozen
 from moldau.protocol.error_codes import RETRIABLE, ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, error_code
 from moldau.protocol.messages.heartbeat import HeartbeatRequest
 from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from moldau.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -228,7 +228,7 @@ class ClassicMembership:
         if self.state is not MemberState.JOINING:
             return []
         answer = event.answer
-        code = _code(answer.error_code)
+        code = error_code(answer.error_code)
         if code is ErrorCode.NONE:
             return self._begin_sync(event)
         if code is ErrorCode.MEMBER_ID_REQUIRED:
@@ -292,7 +292,7 @@ class ClassicMembership:
     def _synced(self, event: Synced) -> list[Effect]:
         if self.state is not MemberState.SYNCING or event.generation != self.generation:
             return []
-        code = _code(event.answer.error_code)
+        code = error_code(event.answer.error_code)
         if code is ErrorCode.NONE:
             return self._take_assignment(read_assignment(bytes(event.answer.assignment)))
         if code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}:
@@ -394,10 +394,3 @@ def common_protocol(assignors: Sequence[Assignor]) -> RebalanceProtocol:
         if all(protocol in assignor.protocols for assignor in assignors):
             return protocol
     raise ValueError("these assignors have no rebalance protocol in common")
-
-
-def _code(number: int) -> ErrorCode:
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR

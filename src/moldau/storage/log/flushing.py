@@ -21,7 +21,7 @@ from moldau.storage.disk.failures import OUT_OF_DESCRIPTORS, DiskFullError, Sync
 from moldau.storage.disk.filesystem import File, FileSystem, sync_path
 from moldau.storage.segment.open_segments import segments_open_max
 from moldau.types import Offset
-from moldau.unexpected import log_unexpected
+from moldau.unexpected import apart, log_unexpected
 
 if TYPE_CHECKING:
     from moldau.storage.log.epochs import LeaderEpochCache
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from moldau.storage.segment.segment import Segment
 
 _log = logging.getLogger(__name__)
+
+OnFailed = Callable[["LogState", Exception], None]
 
 ROUND_LOGS_MAX = 32
 """A few milliseconds. An append waits for the running round and for its own. Beside a client that
@@ -116,10 +118,15 @@ class GroupFlusher:
     """
 
     def __init__(
-        self, on_work: Callable[[], None] | None = None, logs_max: int = ROUND_LOGS_MAX
+        self,
+        on_work: Callable[[], None] | None = None,
+        logs_max: int = ROUND_LOGS_MAX,
+        on_failed: OnFailed | None = None,
     ) -> None:
         self._on_work = on_work
         """Called when the first log becomes dirty."""
+        self._on_failed = on_failed
+        """Called with an unforeseen error, which concerns one log; the others are flushed."""
         self._logs_max = logs_max
         self._dirty: dict[LogState, int] = {}
         """With their places, in the order in which they became dirty."""
@@ -175,7 +182,10 @@ class GroupFlusher:
             except KafkaError:
                 continue
             except Exception as error:  # noqa: BLE001 - the other logs are still synced
-                log_unexpected(_log, "the begin of a flush", error)
+                # Nothing was begun. Outside of the queue the log would never be flushed again: it
+                # counts as dirty.
+                self._dirty[log] = self._reached + 1
+                self._failed(log, error)
         self._running = tickets
         return tickets
 
@@ -195,7 +205,13 @@ class GroupFlusher:
             except KafkaError:
                 continue
             except Exception as error:  # noqa: BLE001 - the other logs are still synced
-                log_unexpected(_log, "the end of a flush", error)
+                self._failed(ticket.log, error)
+
+    def _failed(self, log: "LogState", error: Exception) -> None:
+        if self._on_failed is None:
+            log_unexpected(_log, "a flush", error)
+        else:
+            apart(_log, "a callback after a failed flush", self._on_failed, log, error)
 
     def run_round(self) -> None:
         """All three steps for all logs, for callers that may block."""

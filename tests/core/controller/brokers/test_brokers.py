@@ -146,6 +146,21 @@ def test_a_silent_broker_is_fenced_when_its_session_expires(cluster: Cluster) ->
     assert cluster.fence_stale() is None
 
 
+def test_a_stall_of_the_controller_extends_no_session_beyond_a_full_one(cluster: Cluster) -> None:
+    """Broker 2's heartbeat waited for the stall to end, and was read before the late check."""
+    cluster.start(1, 2)
+    stall_ms = 4 * SESSION_MS
+    cluster.now_ms += stall_ms
+    cluster.heartbeat(2)
+    cluster.controller.sessions.excuse(stall_ms, cluster.now_ms)
+    assert cluster.fence_stale() is None
+    cluster.now_ms += SESSION_MS
+    assert cluster.fence_stale() is None
+    cluster.now_ms += 1
+    fenced = {cluster.fence_stale(), cluster.fence_stale()}
+    assert fenced == {(broker_id, cluster.image.brokers[broker_id].epoch) for broker_id in (1, 2)}
+
+
 def test_a_new_controller_waits_a_full_session_for_brokers_that_were_alive(
     cluster: Cluster,
 ) -> None:

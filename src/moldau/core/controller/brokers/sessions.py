@@ -33,9 +33,13 @@ class BrokerSessions:
     def heard(self, broker_id: BrokerId, broker_epoch: int, now_ms: float) -> None:
         self._heard_at_ms[broker_id, broker_epoch] = now_ms
 
-    def excuse(self, ms: float) -> None:
-        """Extends every session by a time in which this controller could not read heartbeats."""
-        self._heard_at_ms = {key: heard + ms for key, heard in self._heard_at_ms.items()}
+    def excuse(self, ms: float, now_ms: float) -> None:
+        """Extends every session by a time in which this controller could not read heartbeats, to a
+        full session at most: a heartbeat that was read after that time needs no excuse.
+        """
+        self._heard_at_ms = {
+            key: min(heard + ms, now_ms) for key, heard in self._heard_at_ms.items()
+        }
 
     def caught_up_to(self, broker_id: BrokerId, metadata_offset: int) -> None:
         self._metadata_offsets[broker_id] = metadata_offset
