@@ -262,11 +262,12 @@ class ControllerNode(QuorumListener):
         def run() -> None:
             if not self.is_active:
                 return
+            # First, so that no error in the work ends the timer.
+            self._timers[name] = self._clock.call_later(interval_ms, run)
             try:
                 work()
             except (KafkaError, MetadataReplayError) as error:
                 _log.error("the controller could not %s: %s", name, error)
-            self._timers[name] = self._clock.call_later(interval_ms, run)
 
         self._timers[name] = self._clock.call_later(interval_ms, run)
 
