@@ -91,6 +91,7 @@ class Cluster:
         self._order = count()
         self._tokens = count()
         self._values = count()
+        self._voter_count = voters
         first = VoterSet.of(_voter(number, 1) for number in range(1, voters + 1))
         changes: Changes = (
             QuorumChange(NO_OFFSET, KRaftVersion(1)),
@@ -141,6 +142,18 @@ class Cluster:
         if is_power_cut:
             kept = self.chance.randint(node.log.flushed_offset, node.log.end.offset)
             node.log.truncate(max(kept, node.log.start_offset))
+
+    def replace_disk(self, node: Node) -> None:
+        """The node returns with its id and nothing else. Its directory is another one, so it is an
+        observer, and as a voter it is lost for good. A quorum of three bears that once.
+        """
+        has_changed = {"voter change", "replaced disk"} & self.counts.keys()
+        if has_changed or self._voter_count < 3 or node.id > self._voter_count:
+            return
+        self.kill(node, is_power_cut=True)
+        self._count("replaced disk")
+        self.observer.lost.append(node)
+        self.add_node(node.id, generation=2)
 
     def step(self, node: Node, event: Event) -> None:
         machine = node.machine

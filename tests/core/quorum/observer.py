@@ -65,6 +65,8 @@ class Observer:
     def __init__(self, nodes: dict[int, Node], counts: dict[str, int]) -> None:
         self.committed: list[Entry] = []
         self.counts = counts
+        self.lost: list[Node] = []
+        """Their disks were replaced. What they acknowledged before may be counted afterwards."""
         self._nodes = nodes
         self._leaders: dict[int, int] = {}
         self._votes: dict[tuple[VoterKey, int], VoterKey] = {}
@@ -182,7 +184,7 @@ class Observer:
         last = node.log.entry(high_watermark - 1)
         holders = [
             each
-            for each in self._nodes.values()
+            for each in (*self._nodes.values(), *self.lost)
             if each.voter.key in voters
             and each.log.flushed_offset >= high_watermark
             and (

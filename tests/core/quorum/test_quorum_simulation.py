@@ -49,7 +49,7 @@ def chaos(cluster: Cluster, chance: Random) -> None:
     nodes = list(cluster.nodes.values())
     leading = [each for each in nodes if each.is_leading]
     node = chance.choice(leading if leading and chance.random() < 0.4 else nodes)
-    drawn = chance.randrange(12)
+    drawn = chance.randrange(13)
     if drawn <= 1:
         cluster.kill(node, is_power_cut=chance.random() < 0.7)
     elif drawn <= 4:
@@ -66,9 +66,11 @@ def chaos(cluster: Cluster, chance: Random) -> None:
         node.paused_until_ms = cluster.now_ms + chance.uniform(100, 6_000)
     elif drawn == 10:
         cluster.make_snapshot(node)
+    elif drawn == 11:
+        cluster.replace_disk(node)
     elif chance.random() < 0.3:
         cluster.stop(node)
-    else:
+    elif "replaced disk" not in cluster.counts:
         cluster.change_voters(node)
         if chance.random() < 0.3:
             # The others may never hear of the change.
