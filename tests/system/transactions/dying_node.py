@@ -19,8 +19,8 @@ from typing import Any
 
 from support.running_node import RunningNode
 
-from moldau.broker.node import node as node_module
 from moldau.broker.node.event_loop import run_in_loop
+from moldau.broker.node.host import Host
 from moldau.broker.node.node import Node, NodeOptions
 from moldau.broker.server.context import RequestContext
 from moldau.config.broker import BrokerConfig
@@ -162,12 +162,11 @@ async def live(orders: dict[str, Any]) -> None:
     folder = Path(orders["folder"])
     death = Death(**orders["death"])
     fate = Fate(death, folder / "effects")
-    # The one place where a node gets its disk.
-    vars(node_module)["DiskFileSystem"] = lambda: FatedFileSystem(fate)
     properties = standalone_properties(str(folder / "data"), host="127.0.0.1", port=orders["port"])
     config = BrokerConfig.parse(properties | orders["settings"])
     clock = ShiftedClock()
-    node = Node(config, NodeOptions(formats_itself=True), clock=clock)
+    host = Host(filesystem=FatedFileSystem(fate))
+    node = Node(config, NodeOptions(formats_itself=True), clock=clock, host=host)
     clock.advance(orders["ahead_ms"])
 
     def look_for_the_end(_context: RequestContext, request: Message) -> None:
