@@ -120,8 +120,9 @@ class Elections:
         if last.offset < 0 or last.epoch < 0 or not _is_possible(request):
             return ErrorCode.INVALID_REQUEST, False
         if request.candidate.node_id == state.local.key.node_id:
-            # A vote for another node of this id would be read as one for this node.
-            return ErrorCode.INVALID_REQUEST, False
+            # A vote for another node of this id would be read as one for this node. Not an error:
+            # a node of Apache's would stop at INVALID_REQUEST.
+            return ErrorCode.NONE, False
         if error := self._check_sender(request.candidate.node_id, request.epoch):
             return error, False
         if request.epoch > state.epoch:
@@ -189,7 +190,7 @@ class Elections:
     ) -> ErrorCode | None:
         endpoints = request.endpoints or self._state.peers.endpoints_of(request.leader_id)
         if not self.follow(Leadership(request.epoch, request.leader_id, endpoints)):
-            return ErrorCode.INVALID_REQUEST
+            return ErrorCode.UNKNOWN_SERVER_ERROR
         return None
 
     def _respond(self, token: Token, error: ErrorCode | None) -> None:

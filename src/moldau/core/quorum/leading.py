@@ -181,7 +181,7 @@ class Leading:
             self._refuse_fetch(token, error)
             return
         if request.replica.node_id == self._state.local.key.node_id:
-            self._refuse_fetch(token, ErrorCode.INVALID_REQUEST)
+            self._refuse_fetch(token, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         leader = self._leader
         outcome = check_follower(self._state.log, request.position)
@@ -253,6 +253,8 @@ class Leading:
         leadership = state.leadership
         error = self.check_leading(request.epoch)
         size = state.log.snapshot_size(request.snapshot)
+        if error is None and request.replica.node_id == state.local.key.node_id:
+            error = ErrorCode.UNKNOWN_SERVER_ERROR
         if error is None and (size is None or request.snapshot == FIRST_POSITION):
             error = ErrorCode.SNAPSHOT_NOT_FOUND
         if error is None and size is not None and not 0 <= request.position < size:

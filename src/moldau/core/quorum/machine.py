@@ -17,7 +17,7 @@
 A single voter goes through prospective and candidate to leader in its first step.
 """
 
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from moldau.core.quorum.connections import Chance, Sent
 from moldau.core.quorum.elections import Elections
@@ -84,7 +84,8 @@ from moldau.frozen import frozen
 from moldau.protocol.errors import MoldauError
 from moldau.types import NO_LEADER, BrokerId, LeaderEpoch, Offset
 
-R = TypeVar("R")
+
+_REFUSED_WRITE_PAUSE_MS = 1_000
 
 
 class VotersError(MoldauError):
@@ -348,7 +349,8 @@ class QuorumMachine:
         elif isinstance(role, Follower):
             self._following.drop_snapshot()
             self._following.write_finished()
-            state.connections.pause(role.leader_id, state.now_ms)
+            # What is fetched again at once would be refused again.
+            state.connections.pause(role.leader_id, state.now_ms, _REFUSED_WRITE_PAUSE_MS)
 
     # Requests
 

@@ -278,14 +278,14 @@ class VoterChanges:
     def _reason_to_wait(self) -> tuple[ErrorCode, str] | None:
         """Why no change can begin now."""
         leader, history = self._leader, self._state.history
-        if not self._state.is_reconfigurable:
-            return ErrorCode.UNSUPPORTED_VERSION, (
-                f"the voters of kraft.version {history.kraft_version} are fixed: raise it first"
-            )
         if leader.change is not None:
             reason = "another change of the voters is under way"
         elif leader.high_watermark == NO_OFFSET:
             reason = "the leader does not know yet what is committed"
+        elif not self._state.is_reconfigurable:
+            return ErrorCode.UNSUPPORTED_VERSION, (
+                f"the voters of kraft.version {history.kraft_version} are fixed: raise it first"
+            )
         elif not self._is_settled(leader):
             reason = f"the voters at offset {history.voters_offset} are not committed yet"
         else:
