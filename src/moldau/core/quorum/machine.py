@@ -84,7 +84,6 @@ from moldau.frozen import frozen
 from moldau.protocol.errors import MoldauError
 from moldau.types import NO_LEADER, BrokerId, LeaderEpoch, Offset
 
-
 _REFUSED_WRITE_PAUSE_MS = 1_000
 
 
