@@ -250,11 +250,13 @@ cdef class Delivery:
         self.timestamp = timestamp
 
     def done(self):
-        """Whether the record was written or failed."""
+        """Returns whether the record was written or has failed."""
         return place_of(self.batch, self.index)[0].outcome is not None
 
     def exception(self, timeout=None):
-        """The error if the record failed, else None; waits like `result`."""
+        """Returns the error if the record failed, else None. Waits up to `timeout` seconds, like
+        `result`.
+        """
         place, index = place_of(self.batch, self.index)
         outcome = place.outcome
         if outcome is None:
@@ -264,7 +266,9 @@ cdef class Delivery:
         return outcome.error_of(index)
 
     def result(self, timeout=None):
-        """Where the record was written; waits up to `timeout` seconds and raises its error."""
+        """Returns where the record was written. Waits up to `timeout` seconds, and raises the
+        record's error if it failed.
+        """
         error = self.exception(timeout)
         if error is not None:
             raise error

@@ -207,11 +207,13 @@ class Delivery:
         self.timestamp = timestamp
 
     def done(self) -> bool:
-        """Whether the record was written or failed."""
+        """Returns whether the record was written or has failed."""
         return leaf_of(self.batch, self.index)[0].outcome is not None
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """The error if the record failed, else None; waits like `result`."""
+        """Returns the error if the record failed, else None. Waits up to `timeout` seconds, like
+        `result`.
+        """
         leaf, index = leaf_of(self.batch, self.index)
         outcome = leaf.outcome
         if outcome is None:
@@ -221,7 +223,9 @@ class Delivery:
         return outcome.error_of(index)
 
     def result(self, timeout: float | None = None) -> "RecordMetadata":
-        """Where the record was written; waits up to `timeout` seconds and raises its error."""
+        """Returns where the record was written. Waits up to `timeout` seconds, and raises the
+        record's error if it failed.
+        """
         error = self.exception(timeout)
         if error is not None:
             raise error
