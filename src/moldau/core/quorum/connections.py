@@ -106,7 +106,7 @@ class Connections:
         )
 
     def ready_bootstrap(self, now_ms: float) -> Destination | None:
-        """One by chance of those that may be asked; None while any request is under way."""
+        """A random bootstrap server that is ready; None while any request is in flight."""
         if not self._bootstrap or self.is_any_under_way(now_ms):
             return None
         first = self._chance.randrange(len(self._bootstrap))
@@ -116,7 +116,7 @@ class Connections:
         return None
 
     def bootstrap_due_ms(self, now_ms: float) -> float:
-        """When a bootstrap server may be asked next."""
+        """When the next request to a bootstrap server may be sent."""
         under_way = [
             connection.due_ms
             for connection in self._by_id.values()

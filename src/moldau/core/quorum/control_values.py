@@ -18,7 +18,7 @@ ControlValues: TypeAlias = tuple[tuple[ControlType, bytes], ...]
 
 
 def first_values(state: QuorumState, granting: Iterable[int]) -> ControlValues:
-    """The leader and who voted for it; also the voters, unless the log has them as they are."""
+    """The leader and its votes, and the voters unless the log already has this set of them."""
     change = LeaderChangeMessage(
         version=LEADER_CHANGE_VERSION,
         leader_id=state.local.key.node_id,

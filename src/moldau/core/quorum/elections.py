@@ -1,5 +1,5 @@
-"""Elections: asking for votes, granting them, and what nodes conclude from each other's epochs and
-leaders.
+"""Elections: requesting votes, granting them, and following the epochs and leaders that other nodes
+report.
 """
 
 from moldau.core.quorum.events import Respond, Token
@@ -37,7 +37,7 @@ class Elections:
         self.step_forward()
 
     def poll(self) -> float:
-        """Sends what is due; returns when to look again."""
+        """Sends the requests that are due; returns when to call it again."""
         state, role = self._state, self._state.role
         assert isinstance(role, Prospective | Candidate)
         if state.is_stopping:
@@ -77,7 +77,7 @@ class Elections:
             begin_epoch(state, state.role.votes.granting)
 
     def _give_up(self, role: Prospective) -> None:
-        """The others may hear the leader that this node does not."""
+        """The other voters may still reach the leader that this node cannot reach."""
         state = self._state
         if role.leader_id != NO_LEADER and role.endpoints:
             state.become_follower(role.epoch, role.leader_id, role.endpoints)
@@ -99,7 +99,7 @@ class Elections:
         return True
 
     def vote_failed(self, failure: Failure) -> None:
-        """A voter that does not know pre-votes must be asked for its vote."""
+        """A voter without support for pre-votes only answers a real vote."""
         if failure is Failure.UNSUPPORTED and isinstance(self._state.role, Prospective):
             self._state.become_candidate()
             self.step_forward()
@@ -142,7 +142,7 @@ class Elections:
             case Leader():
                 return False
             case Follower(has_fetched=has_fetched):
-                # A node that hears from a leader does not help to replace it.
+                # A node that fetches from a leader does not help to replace it.
                 return request.is_pre_vote and is_up_to_date and not has_fetched
             case Candidate() | Resigned():
                 return request.is_pre_vote and is_up_to_date
@@ -209,14 +209,14 @@ class Elections:
     def _is_for_this_node(self, voter: VoterKey | None) -> bool:
         return voter is None or voter.is_same(self._state.local.key)
 
-    # What nodes learn from each other
+    # Epochs and leaders in requests and responses
 
     def learn(self, error: ErrorCode, leadership: Leadership) -> bool | None:
         """What every response says about epochs and leaders. True if nothing else in it matters,
         False if it is of no use, None if it is to be read.
         """
         state, role, epoch = self._state, self._state.role, leadership.epoch
-        # A node that has nothing new to say is not asked again at once.
+        # Back off unless the response changed the role.
         if epoch < state.epoch or error is ErrorCode.UNKNOWN_LEADER_EPOCH:
             return False
         if epoch > state.epoch or error in _LEADER_CHANGED:
@@ -274,7 +274,7 @@ class Elections:
             case Follower():
                 return len(endpoints) > len(role.endpoints)
             case Prospective():
-                # It asks whether the leader can be replaced. Hearing its name changes nothing.
+                # It is trying to replace that leader, and already knows its name.
                 return role.leader_id == NO_LEADER or len(endpoints) > len(role.endpoints)
             case Unattached() | Candidate():
                 return True

@@ -1,7 +1,7 @@
-"""What happens to the quorum machine, and what it wants done. The shell performs the effects of a
-step in order, each completely before the next one, so that a vote or an epoch is on the disk before
-anything uses it. An effect that changes the log is answered with the event it names: after the
-step's other effects, and before any other event.
+"""The events that the quorum machine handles, and the effects that it returns. The shell performs
+the effects of a step in order, each completely before the next one, so that a vote or an epoch is
+on the disk before anything uses it. An effect that changes the log names an event. The machine gets
+that event after the step's other effects, and before any other event.
 """
 
 from collections.abc import Hashable
@@ -30,7 +30,7 @@ Token: TypeAlias = Hashable
 
 @frozen(kw_only=True)
 class Started:
-    """The node has started. Its log is open; `election` and `changes` are what it found there."""
+    """The node has started. Its log is open; `election` and `changes` are its contents."""
 
     election: Election | None
     changes: Changes
@@ -130,7 +130,9 @@ class ResignRequested:
 
 @frozen
 class Stopping:
-    """The node is shutting down: it leads no more. `may_stop` says when a successor is known."""
+    """The node is shutting down and resigns if it leads. `may_stop` becomes true once a successor
+    is known.
+    """
 
 
 Event: TypeAlias = (
@@ -195,7 +197,7 @@ class TruncateLog:
 
 @frozen
 class BeginSnapshot:
-    """A file for the leader's snapshot; what an earlier transfer left is removed."""
+    """Creates a file for the leader's snapshot and removes that of an earlier transfer."""
 
     snapshot: LogPosition
 
@@ -285,7 +287,7 @@ class Noted:
 
 @frozen
 class Fail:
-    """This node's log contradicts what the quorum committed: it must take no further part."""
+    """This node's log contradicts committed records: it must leave the quorum."""
 
     reason: str
 

@@ -56,7 +56,7 @@ class Following:
         if state.is_stopping:
             return FOREVER_MS
         if role.is_writing or not self._may_acknowledge():
-            # The time that this node's own disk takes says nothing about the leader.
+            # A slow local disk is not a sign of a lost leader.
             return FOREVER_MS
         if state.may_lead and state.now_ms >= role.fetch_due_ms:
             state.note(f"leader {role.leader_id} has not answered a fetch for too long")
@@ -88,7 +88,7 @@ class Following:
             role.voter_update_due_ms = self._state.now_ms + self._state.options.fetch_timeout_ms
 
     def _own_update(self, role: Follower) -> Request | None:
-        """What the leader should know about this node."""
+        """The request that corrects this node's entry among the voters, if it is outdated."""
         state, local = self._state, self._state.local
         if state.is_voter:
             is_known = not state.voters.needs_update(local)
@@ -172,7 +172,7 @@ class Following:
         )
 
     def _fetch_from_any(self) -> float:
-        """A node that is not the leader says who is."""
+        """Fetches from any bootstrap server: its response names the leader."""
         state = self._state
         if not self._may_acknowledge():
             return FOREVER_MS
@@ -207,7 +207,8 @@ class Following:
             return handled
         state, role = self._state, self._state.role
         if request.position != state.log.end:
-            # A late response: the log has grown since, and what it says to cut may be committed.
+            # A late response. The log has changed since, and a truncation could remove committed
+            # records.
             return True
         if not isinstance(role, Follower) or response.error is not ErrorCode.NONE:
             return False
@@ -274,7 +275,7 @@ class Following:
         if snapshot.epoch < 0 or snapshot.offset < 0:
             return False
         if snapshot.offset < state.known_high_watermark or has_all_of(state.log, snapshot):
-            state.note(f"leader {role.leader_id} offers snapshot {snapshot}, which is no newer")
+            state.note(f"leader {role.leader_id} offers snapshot {snapshot}, which is not newer")
             return False
         role.transfer = SnapshotTransfer(snapshot=snapshot)
         self._reset_fetch_time(role)

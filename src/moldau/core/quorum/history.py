@@ -61,7 +61,7 @@ class History(Generic[T]):
         return self._values[index - 1] if index else None
 
     def truncate(self, end_offset: Offset) -> None:
-        """Forgets what records from `end_offset` on said."""
+        """Removes the values of records from `end_offset` on."""
         while self._offsets and self._offsets[-1] >= end_offset:
             self._offsets.pop()
             self._values.pop()

@@ -1,4 +1,4 @@
-"""The leader's part: what is committed, who hears from it, and whether it still has a majority."""
+"""The leader: it commits records, answers fetches, and resigns when it has lost its majority."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -67,7 +67,7 @@ class Leading:
     # Time
 
     def poll(self) -> float:
-        """Resigns without a majority, or reminds voters who leads; returns when to look again."""
+        """Resigns without a majority, or sends BeginQuorumEpoch; returns when to call it again."""
         state, leader = self._state, self._leader
         needs_others = not state.is_only_voter
         has_lost = needs_others and state.now_ms >= leader.check_quorum_due_ms
@@ -126,7 +126,7 @@ class Leading:
                 self._answer_waiting(token)
 
     def _follow_voters(self, leader: Leader) -> None:
-        """A voter that is removed becomes an observer, with what is known about it, and back."""
+        """Removed voters become observers and keep their progress, and the other way round."""
         known = leader.voters
         leader.voters = {}
         for node_id, voter in self._state.voters.by_id.items():
@@ -211,7 +211,7 @@ class Leading:
             self.count()
 
     def heard_from(self, replica: VoterKey) -> None:
-        """A majority that is heard from within the time confirms this leader."""
+        """Restarts the check-quorum time once a majority of the voters has fetched."""
         state, leader = self._state, self._leader
         voter = leader.voters.get(replica.node_id)
         if voter is not None and voter.key.is_same(replica):
@@ -301,8 +301,8 @@ class Leading:
 
 
 class Resigning:
-    """Tells the voters that the leader of this epoch leads no more, so that they elect the next one
-    at once.
+    """Sends EndQuorumEpoch to the voters, so that they elect the next leader at
+    once.
     """
 
     def __init__(self, state: QuorumState) -> None:

@@ -1,4 +1,4 @@
-"""KRaft consensus as a state machine: events in, effects out. `roles` says what a node can be,
+"""KRaft consensus as a state machine: events in, effects out. `roles` describes the roles,
 `events` what happens to it and what it wants done, `rpc` what nodes ask each other.
 
 | role | event | next |
@@ -217,7 +217,7 @@ class QuorumMachine:
         state = self._state
         state.now_ms = max(state.now_ms, now_ms)
         if state.now_ms >= self.wake_ms:
-            # After a standstill of this node, what was due comes before what others sent meanwhile.
+            # After a pause of the process, overdue timers come before queued requests.
             self._poll()
         if not state.has_failed:
             self._handle(event)
@@ -235,7 +235,7 @@ class QuorumMachine:
                 self._fail(correlation, failure)
             case Abandoned() | UpgradeRequested() | ResignRequested():
                 if isinstance(self._state.role, Leader):
-                    self._told_leader(self._state.role, event)
+                    self._handle_as_leader(self._state.role, event)
             case Started():
                 self._start(event)
             case Stopping():
@@ -245,7 +245,7 @@ class QuorumMachine:
             case _:
                 self._log_changed(event)
 
-    def _told_leader(
+    def _handle_as_leader(
         self, leader: Leader, event: Abandoned | UpgradeRequested | ResignRequested
     ) -> None:
         match event:
@@ -257,7 +257,7 @@ class QuorumMachine:
                 leader.is_resigning = leader.is_resigning or leader.epoch == epoch
 
     def _poll(self) -> None:
-        """What time alone decides. A change of the role is polled again: it may be over at once."""
+        """Runs the timers of the role, and those of the next role if it changes."""
         polled = None
         while polled is not self._state.role:
             polled = self._state.role
@@ -348,7 +348,7 @@ class QuorumMachine:
         elif isinstance(role, Follower):
             self._following.drop_snapshot()
             self._following.write_finished()
-            # What is fetched again at once would be refused again.
+            # An immediate fetch would be refused again.
             state.connections.pause(role.leader_id, state.now_ms, _REFUSED_WRITE_PAUSE_MS)
 
     # Requests
@@ -382,7 +382,7 @@ class QuorumMachine:
             self._state.connections.finish(sent, self._state.now_ms, is_success=is_success)
 
     def _read(self, sent: Sent, response: Response) -> bool:
-        """Whether the node may be asked again at once."""
+        """Returns whether the next request to the node may be sent without a pause."""
         match response:
             case VoteResponse():
                 return self._elections.vote_received(sent.node_id, response)

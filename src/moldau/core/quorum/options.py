@@ -1,4 +1,4 @@
-"""What the settings say about this node's part in the quorum."""
+"""The settings of the quorum."""
 
 from moldau.core.quorum.rpc import Destination
 from moldau.frozen import frozen

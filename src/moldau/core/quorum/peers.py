@@ -28,7 +28,7 @@ class QuorumPeers:
         return None
 
     def endpoints_of(self, node_id: int) -> Endpoints:
-        """As far as the voters' record says."""
+        """The endpoints in the voters record; empty if the node is not a voter."""
         voter = self._history.voters.by_id.get(node_id)
         return () if voter is None else voter.endpoints
 

@@ -1,4 +1,4 @@
-"""Positions in the metadata log, and what its leader and its followers conclude from them."""
+"""Positions in the metadata log, and how two logs are compared by them."""
 
 from typing import NamedTuple, Protocol
 
@@ -21,7 +21,7 @@ FIRST_POSITION = LogPosition(LeaderEpoch(0), FIRST_OFFSET)
 
 
 class LogView(Protocol):
-    """What the machine reads of the log. It never changes the log but by effects."""
+    """Read access to the log. The machine changes the log only by effects."""
 
     @property
     def end(self) -> LogPosition: ...

@@ -1,4 +1,4 @@
-"""What a node is in its epoch, and what it knows only as long as it is that. Leaving a role drops
+"""The roles of a node, each with the state that is valid only in that role. Leaving a role drops
 its knowledge; everything else is in `QuorumState`.
 
 | role | what it is |
@@ -41,7 +41,7 @@ class Prospective:
     name: ClassVar = "prospective"
     epoch: LeaderEpoch
     leader_id: BrokerId
-    """The leader that it cannot hear. It is followed again if the others do hear it."""
+    """The leader that it cannot reach. It follows it again if the other voters can."""
     endpoints: Endpoints
     voted_for: VoterKey | None
     votes: Votes
@@ -90,7 +90,7 @@ class VoterChange:
     """A voter is being added or removed. There is never more than one."""
 
     token: Token | None
-    """Whom to answer; None once that was done."""
+    """The request to answer; None once it was answered."""
     due_ms: float
     added: VoterKey | None = None
     endpoints: Endpoints = ()
@@ -138,7 +138,7 @@ class Follower:
     fetch_due_ms: float
     """When the leader counts as lost."""
     voter_update_due_ms: float
-    """When this node tells the leader about itself, if there is something to tell."""
+    """When to compare this node's entry among the voters with its configuration."""
     has_fetched: bool = False
     has_leader_resigned: bool = False
     """It said so: `fetch_due_ms` is this node's turn to stand."""

@@ -24,7 +24,7 @@ class Destination(NamedTuple):
 
 @frozen
 class Leadership:
-    """Which leader a node knows, as every response says."""
+    """The leader that a node knows of. Every response contains it."""
 
     epoch: LeaderEpoch
     leader_id: BrokerId = NO_LEADER
@@ -43,7 +43,7 @@ class VoteRequest:
     """The end of the candidate's log."""
     is_pre_vote: bool = False
     voter: VoterKey | None = None
-    """Who is asked. Not named by old versions."""
+    """The receiver. Not in old versions."""
 
 
 @frozen(kw_only=True)
@@ -70,7 +70,7 @@ class FetchRequest:
     position: LogPosition
     """The end of the follower's log, which acknowledges everything before it."""
     high_watermark: int = INT64_MAX
-    """What the follower knows. Not sent by old versions."""
+    """The one that the follower knows. Not in old versions."""
     max_bytes: int
     max_wait_ms: int
 
@@ -141,7 +141,7 @@ class QuorumEpochResponse:
 
 @frozen(kw_only=True)
 class FetchResponse:
-    """What is left empty does not apply. A leader's machine leaves the records to the shell."""
+    """Fields that do not apply are empty. On the leader, the shell adds the records."""
 
     error: ErrorCode = ErrorCode.NONE
     leadership: Leadership

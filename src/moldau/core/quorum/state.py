@@ -1,4 +1,4 @@
-"""What all parts of the quorum machine share: the role, the voters, the log as it is, and the
+"""The state that all parts of the quorum machine share: the role, the voters, the log, and the
 changes from one role to another.
 """
 
@@ -64,7 +64,7 @@ class QuorumState:
         """The highest offset that this node knows to be committed. It never falls."""
         self.is_stopping = False
         self.has_failed = False
-        """Nothing more is asked or answered."""
+        """The machine ignores all further events."""
         self._chance = chance
         self._effects: list[Effect] = []
         self._stored = Election(epoch=0)
@@ -130,7 +130,7 @@ class QuorumState:
 
     @property
     def high_watermark(self) -> Offset:
-        """What this node may say about it: a leader only knows what it found out itself."""
+        """The value to report. A leader reports only what it computed in its own epoch."""
         if isinstance(self.role, Leader):
             return self.role.high_watermark
         return self.known_high_watermark
@@ -167,7 +167,7 @@ class QuorumState:
     # Changes of the role
 
     def restore(self, election: Election | None) -> None:
-        """The role of a node that starts, from what it stored."""
+        """Sets the role at the start, from the stored election."""
         if election is not None:
             self._stored = election
         stored, last_epoch = self._stored, self.log.end.epoch

@@ -46,7 +46,7 @@ class VoterChanges:
     # Adding a voter
 
     def answer_add(self, token: Token, request: AddVoterRequest) -> None:
-        """The node is asked what it supports; then the change is written."""
+        """Sends ApiVersions to the new voter, and appends the change after its response."""
         state, voter = self._state, request.voter
         destination = state.peers.address_of(voter.node_id, request.endpoints)
         if error := self._leading.check_leading(state.epoch):
@@ -155,7 +155,7 @@ class VoterChanges:
             self._append(voters_values(state.voters.without(voter)))
 
     def answer_update(self, token: Token, request: UpdateVoterRequest) -> None:
-        """A voter says where it is and what it supports. With kraft.version 0 only the leader's
+        """A voter reports its endpoints and versions. With kraft.version 0 only the leader's
         memory changes: that is what the upgrade will write.
         """
         state, leader = self._state, self._state.role

@@ -30,7 +30,7 @@ class VoterKey(NamedTuple):
         return self.directory_id != ZERO_UUID
 
     def is_same(self, other: "VoterKey") -> bool:
-        """Whether the other is this voter, as far as this key says."""
+        """Compares directory ids only if this key has one."""
         return self.node_id == other.node_id and self.directory_id in {
             ZERO_UUID,
             other.directory_id,
