@@ -114,7 +114,8 @@ def test_records_after_an_open_transaction_are_read_once_it_ends(
     second.send(topic, b"second")
     second.commit()
     assert view.end() == 0
-    assert view.end(committed=False) == 3
+    # A commit is acknowledged before its marker is written.
+    wait_for(lambda: view.end(committed=False) == 3, "the marker")
     with opened(library, address, ConsumerOptions(reads_committed_only=True)) as reader:
         reader.assign([TopicPartition(topic, 0)])
         assert reader.poll() == []
