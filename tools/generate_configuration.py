@@ -45,6 +45,8 @@ prefixed with its name: `listener.name.<listener>.<setting>`.
 **A setting without a mark under *effect* is accepted, checked and described to clients, but has no
 effect in Moldau yet.** {broker_effects} of the {broker_count} settings of a node have an effect,
 {topic_effects} of the {topic_count} of a topic, {group_effects} of the {group_count} of a group.
+A few settings without a mark, such as `authorizer.class.name`, are refused instead, because the
+node would be less safe than expected without them.
 Each mark stands for a test that has observed the effect on a running node or one of its parts
 (`tests/support/proofs.py`).
 
@@ -81,8 +83,8 @@ def render() -> str:
     parts += [
         "\n### At run time only\n\nThese are set while the node runs, never in a file.\n\n",
         _broker_table(ThrottleSettings.declared.values()),
-        "\n## A topic\n\nGiven when the topic is created, or changed later. Without a value, ",
-        "the first of the broker's settings in the last column that is given applies.\n\n",
+        "\n## A topic\n\nSet when the topic is created, or changed later. Without a value, the ",
+        "broker's setting in the last column applies; of several, the first one that is set.\n\n",
         _resource_table(LogConfig.declared.values()),
         "\n## A group\n\nChanged with `moldau configs`, `kafka-configs.sh --entity-type groups` … ",
         "Without a value, the broker's setting in the last column applies.\n\n",

@@ -177,7 +177,7 @@ def _summary(command: Any) -> str:
 
 def _prose(text: str | None) -> str:
     """Paragraphs; indented ones are examples, which stay as they are."""
-    plain = _MARKUP.sub("", text or "").replace("\b", "").strip("\n")
+    plain = _MARKUP.sub("", text or "").replace("\\[", "[").replace("\b", "").strip("\n")
     prose: list[str] = []
     for paragraph in re.split(r"\n\s*\n", plain):
         if not paragraph.startswith("  "):

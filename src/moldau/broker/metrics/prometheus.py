@@ -130,7 +130,7 @@ class NodeCollector:
         yield held_back
         named = CounterMetricFamily(
             "moldau_client_held_back",
-            "How often a client was held back: the ten that were most often, or most recently.",
+            "How often a client was held back, for the ten held back most often or most recently.",
             labels=["host", "client_id", "of"],
         )
         for client, count in list(metrics.held_back.by_client.items()):

@@ -379,7 +379,7 @@ class QuorumNode:
         reason = str(error)
         if not isinstance(error, MoldauError):
             reason = f"a listener could not follow the metadata log, or a flush failed: {error!r}"
-            _log.error("the metadata log was not flushed or not followed", exc_info=error)
+            _log.error("flushing or following the metadata log failed", exc_info=error)
         self._fail(reason)
 
     def _deliver(self, high_watermark: int) -> None:
@@ -465,7 +465,7 @@ class QuorumNode:
         try:
             self.append(records, self._clock.wall_ms())
         except KafkaError as error:
-            _log.warning("no idle record was written: %s", error)
+            _log.warning("a no-op record was not written: %s", error)
 
     def _keep_up(self) -> None:
         if self.failure is None:

@@ -91,7 +91,9 @@ class LogMoves:
                 try:
                     await self._copy(partition)
                 except Exception:  # noqa: BLE001 - later moves in the queue must run
-                    _log.exception("%s is not moved", partition.topic_partition)
+                    _log.exception(
+                        "%s is not moved to another directory", partition.topic_partition
+                    )
         finally:
             self._is_working = False
 
@@ -116,7 +118,9 @@ class LogMoves:
                 else:
                     await asyncio.sleep(0)
         except KafkaError as error:
-            _log.error("%s is not moved: %s", partition.topic_partition, error.detail)
+            _log.error(
+                "%s is not moved to another directory: %s", partition.topic_partition, error.detail
+            )
 
     async def _warm_up(self, source: "Log", offset: Offset) -> None:
         """Brings the next piece into the page cache, so that copying it does not wait for a
@@ -210,7 +214,11 @@ class LogMoves:
                     await self._disk.run(target.directory, target.checkpoints.writing())
                     return
             except DiskFullError as error:
-                _log.warning("%s is not moved yet: %s", log.topic_partition, error.detail)
+                _log.warning(
+                    "%s is not moved to another directory yet: %s",
+                    log.topic_partition,
+                    error.detail,
+                )
                 await self._clock.sleep(_RETRY_MS)
 
     def _target(self, partition: "Partition") -> "Logs | None":

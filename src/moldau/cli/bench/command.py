@@ -59,7 +59,7 @@ def produce(  # noqa: PLR0913 - each parameter is an option of the command
     partitions: _Partitions = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Write records as fast as possible or at a fixed rate, and measure until the acknowledgement.
+    """Write records as fast as possible or at a fixed rate, and measure throughput and latency.
 
     [bold]Examples[/]
 
@@ -89,7 +89,7 @@ def consume(  # noqa: PLR0913 - each parameter is an option of the command
     fetch_size: Annotated[
         str,
         typer.Option(
-            "--fetch-size", metavar="BYTES", help="Most bytes of a partition in one response."
+            "--fetch-size", metavar="BYTES", help="Maximum bytes from one partition in a response."
         ),
     ] = "1m",
     as_json: AsJson = False,
@@ -128,7 +128,7 @@ def latency(
     acks: Acks = AcksChoice.ALL,
     as_json: AsJson = False,
 ) -> None:
-    """Send one record at a time, and measure until it is acknowledged and until it is read.
+    """Send one record at a time and measure the time until it is acknowledged and until it is read.
 
     [bold]Examples[/]
 

@@ -43,7 +43,7 @@ _Seconds = Annotated[
 _Commands = Annotated[
     bool, typer.Option("--commands", help="Only show a few commands, without Spark.")
 ]
-_Once = Annotated[bool, typer.Option("--once", help="With --commands: exit after the show.")]
+_Once = Annotated[bool, typer.Option("--once", help="With --commands: exit after the commands.")]
 
 
 def demo(  # noqa: PLR0913 - each parameter is an option of the command

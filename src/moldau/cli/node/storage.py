@@ -130,7 +130,7 @@ def show_info(
     as_json: AsJson = False,
     strict: Strict = False,
 ) -> None:
-    """Show which node and cluster log directories belong to, and their problems.
+    """Show the node and cluster that log directories belong to, and problems of the directories.
 
     [bold]Examples[/]
 

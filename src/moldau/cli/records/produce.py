@@ -127,7 +127,7 @@ def produce(  # noqa: PLR0913 - each parameter is an option of the command
 ) -> None:
     """Write records to a topic, one for each line of stdin.
 
-    With --acks all, a batch that is sent again is stored only once.
+    With --acks all, a batch that is sent again is written only once.
 
     [bold]Examples[/]
 

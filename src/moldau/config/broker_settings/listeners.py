@@ -217,7 +217,7 @@ class ListenerSettings(SettingGroup):
         "socket.request.max.bytes",
         INT,
         100 * MIB,
-        "A larger request closes its connection.",
+        "The largest request; a larger one closes its connection.",
         check=at_least(1),
         importance=HIGH,
         has_effect=True,

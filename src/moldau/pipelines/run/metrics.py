@@ -30,7 +30,7 @@ class RunMetrics(Collector):
         counters: tuple[tuple[str, str, Callable[[QueryProgress], float]], ...] = (
             ("batches", "Micro-batches done.", lambda query: query.batches_total),
             ("rows", "Records and rows read.", lambda query: query.rows_total),
-            ("bytes", "Keys and values read.", lambda query: query.bytes_total),
+            ("bytes", "Bytes of keys and values read.", lambda query: query.bytes_total),
             (
                 "dead_letters",
                 "Bad records, and rows that steps mark as bad.",

@@ -104,7 +104,10 @@ def directory_name(
     assert unique_id is not None
     ending = f"-{number}.{unique_id.hex()}{kind.value}"
     if kind is DirectoryKind.FUTURE and len(topic) + len(ending) > _NAME_CHARS_MAX:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic!r} is too long to be moved")
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"the name {topic!r} is too long for a move between log directories",
+        )
     return topic[: _NAME_CHARS_MAX - len(ending)] + ending
 
 

@@ -270,7 +270,7 @@ class Logs:
         yield from self.checkpoints.forgetting([partition])
         log = self.futures.get(partition)
         if log is None:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition}: the copy is deleted")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the copy of {partition} was deleted")
         target = self.directory.path_of(partition)
         with self.directory.offline_on_error:
             self.directory.filesystem.rename(log.path, target)
