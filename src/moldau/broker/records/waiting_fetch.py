@@ -77,7 +77,7 @@ class WaitingFetch:
         self._bucket = replicas.deadlines.add(wait_ms, self._time_is_up)
         for partition in self._watched:
             partition.watch(self, fetch.isolation)
-        for partition in fetch.changed_since():
+        for partition in fetch.stale_partitions():
             self.changed(partition)
         # Also when the client is gone, which cancels the future.
         self.answered.add_done_callback(self._forget)
