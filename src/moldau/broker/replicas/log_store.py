@@ -152,9 +152,9 @@ class LogStore:
     def making(
         self, placements: Mapping[TopicPartition, tuple[Uuid, Uuid]], do_all: DoAll
     ) -> tuple[list[Making], Refused]:
-        """Returns the steps that make new logs, given their topics' ids and directories, and that
-        persist everything made, deleted or set aside before. Logs without a usable directory are
-        refused.
+        """Returns the steps that make new logs, and that persist everything made, deleted or set
+        aside before. `placements`: topic id and directory of each log. Logs without a usable
+        directory are refused.
         """
         refused: Refused = {}
         counts = {logs: len(logs.by_partition) + len(logs.futures) for logs in self.online()}
