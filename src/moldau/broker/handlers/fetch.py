@@ -153,19 +153,19 @@ class Fetch:
         """0 if there is something to report at once."""
         return 0 if self._is_urgent else max(self._min_bytes - self._bytes_found, 0)
 
-    def attempt(self, moved: Iterable[Partition] | None = None, *, is_last: bool) -> Attempt:
+    def attempt(self, changed: Iterable[Partition] | None = None, *, is_last: bool) -> Attempt:
         """Finds the batches that can be read. If they are enough, or this is the last attempt,
         reads as much as the limits allow. The first batch is returned regardless of its size, if
-        there is room for any. After the first attempt only partitions that `moved` or had
-        something are checked; the rest has not changed.
+        there is room for any. After the first attempt only partitions that have `changed` or
+        had records are checked.
         """
-        if not self.has_room and moved is not None:
+        if not self.has_room and changed is not None:
             # These had records, but there was no room for any.
-            moved = {*moved, *self.full}
+            changed = {*changed, *self.full}
         self._find_room()
         indexes: Sequence[int] = range(len(self._requested))
-        if moved is not None:
-            indexes = sorted({*map(self.indexes.__getitem__, moved), *self._found})
+        if changed is not None:
+            indexes = sorted({*map(self.indexes.__getitem__, changed), *self._found})
         self._found = {}
         self._bytes_found = self._bytes_read = 0
         self._is_stale = False
@@ -184,7 +184,7 @@ class Fetch:
                 break
         self._reads.forget()
         self._add_results(self._requested, self._results)
-        if moved is not None or self._is_stale or self.ctx.is_large:
+        if changed is not None or self._is_stale or self.ctx.is_large:
             # Otherwise it is sent in this very turn.
             self._hold_until_sent()
         return self._response()
