@@ -296,9 +296,8 @@ class _Appends:
             self.heavy.append(_Heavy(partition, self._kept(records), answer, verification, cold))
 
     def _kept(self, records: Buffer) -> Buffer:
-        """Returns records that stay valid beyond the handler's synchronous part. They already do if
-        the request has its own buffer: then a waiting batch is copied when its turn comes, if at
-        all.
+        """Makes records valid beyond the handler's synchronous part. They are already if the
+        request has its own buffer: a waiting batch is copied when its turn comes, if at all.
         """
         if self._is_kept is None:
             self._is_kept = self.ctx.is_large or records_bytes(self.request) > SCRATCH_BYTES
