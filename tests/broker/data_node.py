@@ -33,7 +33,7 @@ from moldau.protocol.log_records import (
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record, RecordBatch, iterate_batches
 from moldau.protocol.wire.schema import Message
-from moldau.storage.directory.clean_stop_manifest import INVENTORY_FILE
+from moldau.storage.directory.clean_stop_manifest import MANIFEST_FILE
 from moldau.storage.directory.directory import CLEAN_STOP_FILE, LogDirectory, format_directory
 from moldau.storage.directory.meta_properties import MetaProperties
 from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
@@ -160,7 +160,7 @@ class DataNode:
     def forget_clean_stop(self) -> None:
         """To the next start the last stop looks like a crash."""
         for path in self.directory_paths:
-            for name in (CLEAN_STOP_FILE, INVENTORY_FILE):
+            for name in (CLEAN_STOP_FILE, MANIFEST_FILE):
                 (path / name).unlink()
 
     def context(

@@ -1,5 +1,5 @@
-"""Chance comes from outside: a node that runs in a simulation gets the same ids and pauses for the
-same seed.
+"""Randomness is passed in, so that a node in a simulation gets the same ids and pauses for the same
+seed.
 """
 
 import uuid

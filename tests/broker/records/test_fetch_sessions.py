@@ -40,7 +40,7 @@ def begin(
     fetch = sessions.begin(sent, BY_NAME, is_follower=False, now_ms=now_ms)
     assert isinstance(fetch, FullFetch)
     for each in fetch.requested:
-        fetch.is_news(each, PartitionData(error_code=error_code))
+        fetch.must_send(each, PartitionData(error_code=error_code))
     return fetch.answered([])
 
 

@@ -13,7 +13,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.batches import iterate_batches
 from moldau.storage.directory.checkpoints import HIGH_WATERMARK_FILE, RECOVERY_POINT_FILE
-from moldau.storage.directory.clean_stop_manifest import INVENTORY_FILE
+from moldau.storage.directory.clean_stop_manifest import MANIFEST_FILE
 from moldau.storage.directory.logs import Logs
 from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.inspection import InspectionOptions, inspect_path
@@ -121,7 +121,7 @@ def test_accepting_the_damage_keeps_the_sound_part_and_every_file(stopped: Path)
 
 
 def test_a_dump_shows_the_manifest_and_reports_a_broken_one(stopped: Path) -> None:
-    path = stopped / INVENTORY_FILE
+    path = stopped / MANIFEST_FILE
     options = InspectionOptions()
     shown = [item for item in inspect_path(path, options) if isinstance(item, PropertyFound)]
     assert [item.name for item in shown] == ["version", "witnesses", "logs"]
@@ -138,7 +138,7 @@ def test_the_manifest_is_ignored_once_another_program_has_used_the_directory(
     which may even have the same content.
     """
     recovery_points = stopped / RECOVERY_POINT_FILE
-    inventory = (stopped / INVENTORY_FILE).read_bytes()
+    inventory = (stopped / MANIFEST_FILE).read_bytes()
     written_ns = recovery_points.stat().st_mtime_ns
     logs = start(stopped)
     run_here(logs.directory.writing_checkpoint(HIGH_WATERMARK_FILE, {NAME: Offset(high_watermark)}))
@@ -146,7 +146,7 @@ def test_the_manifest_is_ignored_once_another_program_has_used_the_directory(
     kill(logs)
     later_ns = written_ns + 1_000_000_000
     os.utime(recovery_points, ns=(later_ns, later_ns))
-    (stopped / INVENTORY_FILE).write_bytes(inventory)
+    (stopped / MANIFEST_FILE).write_bytes(inventory)
     segment_files(stopped)[0].unlink()
     again = start(stopped)
     assert again.by_partition[NAME].damage is None
@@ -154,6 +154,6 @@ def test_the_manifest_is_ignored_once_another_program_has_used_the_directory(
 
 @pytest.mark.parametrize("content", [None, b"", b"garbage", b"00000000\n{}"])
 def test_a_directory_works_without_a_manifest(stopped: Path, content: bytes | None) -> None:
-    path = stopped / INVENTORY_FILE
+    path = stopped / MANIFEST_FILE
     path.unlink() if content is None else path.write_bytes(content)
     assert len(read_all(start(stopped))) == 60

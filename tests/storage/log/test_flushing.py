@@ -132,7 +132,7 @@ def test_logs_of_a_client_that_has_thousands_take_turns_with_those_of_others() -
 
     def mark(log: Log, place: int) -> int:
         log.mark_dirty()
-        return flusher.queue_behind(place, log, is_first=True) if flusher.is_crowded else place
+        return flusher.queue_after(place, log, is_first=True) if flusher.is_crowded else place
 
     for log in wide:
         place = mark(log, place)
@@ -163,10 +163,10 @@ def test_a_log_that_waits_behind_many_comes_forward_for_another_client() -> None
     for log in (*wide, shared):
         log.mark_dirty()
         if flusher.is_crowded:
-            place = flusher.queue_behind(place, log, is_first=True)
-    assert flusher.queue_behind(0, shared, is_first=False) < place
+            place = flusher.queue_after(place, log, is_first=True)
+    assert flusher.queue_after(0, shared, is_first=False) < place
     # The client that has it in the queue already does not lose its place.
-    assert flusher.queue_behind(place, shared, is_first=False) == place
+    assert flusher.queue_after(place, shared, is_first=False) == place
     assert shared in run(flusher)
 
 

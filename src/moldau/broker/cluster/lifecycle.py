@@ -198,12 +198,12 @@ class BrokerLifecycle:
             advice = "; it was unregistered, restart it to register it again" * is_unregistered
             _log.warning("the controller refuses broker %s: %s%s", broker_id, error, advice)
         self._refusal = error
-        ends = (
+        final_errors = (
             _SHUTDOWN_FINAL_ERRORS
             if self.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN
             else _REGISTRATION_FINAL_ERRORS
         )
-        if error.code in ends:
+        if error.code in final_errors:
             self._milestones.has_ended.set()
         delay_ms = self._retry_ms
         interval_ms = self._settings.current.broker_heartbeat_interval_ms

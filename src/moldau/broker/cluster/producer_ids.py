@@ -1,5 +1,5 @@
-"""Producer ids, unique in the cluster: the controller allocates them in blocks of a thousand. What
-is left of a block when the node stops is never used.
+"""Producer ids, unique in the cluster: the controller allocates them in blocks of a thousand. The
+rest of a block is lost when the node stops.
 """
 
 import asyncio

@@ -74,7 +74,7 @@ class TopicCreation:
     async def close(self) -> None:
         await self._tasks.close()
 
-    def _is_news(self, name: str, code: ErrorCode) -> bool:
+    def _is_new_error(self, name: str, code: ErrorCode) -> bool:
         """Whether this error of the topic is not logged yet: clients retry again and again."""
         if len(self._logged) > _LOGGED_MAX:
             self._logged.clear()
@@ -103,7 +103,7 @@ class TopicCreation:
         for topic in response.topics:
             code = error_code(topic.error_code)
             outcomes[topic.name] = ErrorCode.NONE if code in _EXISTS else code
-            if code not in _EXISTS and self._is_news(topic.name, code):
+            if code not in _EXISTS and self._is_new_error(topic.name, code):
                 setting = _REPLICATION_FACTORS.get(topic.name)
                 news.setdefault((code, setting), []).append(topic)
         # One line for each error code and internal topic, however many topics failed.

@@ -23,7 +23,9 @@ _TEXT_CHARS_MAX = 100
 
 
 class MemberMemory:
-    """Counts what is admitted. Before it refuses it counts again: members have left meanwhile."""
+    """Adds up the memory of admitted members. Before it refuses one it counts the present members:
+    some may have left.
+    """
 
     def __init__(
         self, clock: "Clock", count: Callable[[], int], bytes_max: int = BYTES_MAX
@@ -32,12 +34,12 @@ class MemberMemory:
         self._count = count
         self._bytes_max = bytes_max
         self._held = 0
-        """At least what members hold."""
+        """The members hold no more than this."""
         self._counted_ms: float | None = None
         self._quiet_until_ms: float | None = None
 
     def admits(self, caller: Caller, protocols: Protocols, known_bytes: int = 0) -> bool:
-        """Whether a member may join with these protocols that holds `known_bytes` already."""
+        """Whether a member that already holds `known_bytes` may join with these protocols."""
         size = weight_of(protocols)
         growth = max(size - known_bytes, 0)
         limit = self._bytes_max * (1 if size <= SMALL_BYTES else _LARGE_SHARE)

@@ -228,9 +228,9 @@ class TransactionCoordinator:
         )
 
     async def _wait_completed(self, transactional_id: str) -> None:
-        """Waits as long as that is worth it: a refused client retries much later than the few
-        milliseconds that completing takes. A transaction that is not complete by then is stuck,
-        and must not hold up others in the same request.
+        """Waits a short time until the open transaction is completed, which usually takes a few
+        milliseconds: a refused client would retry much later. A transaction that takes longer is
+        stuck, and must not hold up others in the same request.
         """
         current = self.shard_of(transactional_id).transactions.get(transactional_id)
         if current is None or current.state not in PREPARED:
@@ -253,8 +253,8 @@ class TransactionCoordinator:
                 del self._waiting[transactional_id]
 
     async def _host_and_id(self, transactional_id: str) -> tuple[TransactionHost, int | None]:
-        """The shard's host, with a new producer id if one may be needed: it must be there before
-        deciding.
+        """The shard's host, with a new producer id if one may be needed: a decision cannot wait for
+        it.
         """
         host = self._runtime.of_key(transactional_id)
         if not host.shard.needs_producer_id(transactional_id):

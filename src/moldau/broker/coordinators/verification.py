@@ -89,7 +89,7 @@ class TransactionVerification:
         adds: bool,
     ) -> dict[Partition, Verification | KafkaError | None]:
         """What an append needs to open a transaction of `producer` (id and epoch) on each of the
-        partitions: None if it needs nothing, an error if it must not. `adds`: partitions that
+        partitions: None if it needs nothing, an error if it is refused. `adds`: partitions that
         are not in the transaction are added to it.
         """
         config = self._settings.current

@@ -126,7 +126,7 @@ class Fetch:
         self._reads = ctx.broker.replicas.cold_reads.reads(sends_files=sends_files)
         self._results: list[PartitionData | None] = [None] * len(self._requested)
         self._found: dict[int, FoundBatches] = {}
-        """By partition: what there is to read. It may be stale once other tasks have run."""
+        """The batches to read, by index of the partition. Stale once other tasks have run."""
         self._logs: dict[int, Log] = {}
         self._is_stale = False
         self._bytes_found = self._max_bytes = self._min_bytes = 0
@@ -136,7 +136,9 @@ class Fetch:
         self._topics: list[FetchableTopicResponse] = []
         self._got_records: list[RequestedPartition] = []
         self._is_urgent = not self._requested
-        """There is an error or another change to report that does not wait for bytes."""
+        """There is an error or another change to report, for which the response does not wait for
+        bytes.
+        """
         self.indexes: dict[Partition, int] = {}
         """Partitions that were checked without an error."""
         self.full: set[Partition] = set()
@@ -148,22 +150,22 @@ class Fetch:
 
     @property
     def missing_bytes(self) -> int:
-        """None are missing if there is something to report."""
+        """0 if there is something to report at once."""
         return 0 if self._is_urgent else max(self._min_bytes - self._bytes_found, 0)
 
-    def attempt(self, moved: Iterable[Partition] | None = None, *, is_last: bool) -> Attempt:
-        """Finds what there is, and if it is enough, or this is the last attempt, reads as much as
-        the limits allow. The first batch of all is returned regardless of its size, if there is
-        room for any. After the first attempt only partitions that `moved` or had something are
-        checked; the rest has not changed.
+    def attempt(self, changed: Iterable[Partition] | None = None, *, is_last: bool) -> Attempt:
+        """Finds the batches that can be read. If they are enough, or this is the last attempt,
+        reads as much as the limits allow. The first batch is returned regardless of its size, if
+        there is room for any. After the first attempt only partitions that have `changed` or
+        had records are checked.
         """
-        if not self.has_room and moved is not None:
+        if not self.has_room and changed is not None:
             # These had records, but there was no room for any.
-            moved = {*moved, *self.full}
+            changed = {*changed, *self.full}
         self._find_room()
         indexes: Sequence[int] = range(len(self._requested))
-        if moved is not None:
-            indexes = sorted({*map(self.indexes.__getitem__, moved), *self._found})
+        if changed is not None:
+            indexes = sorted({*map(self.indexes.__getitem__, changed), *self._found})
         self._found = {}
         self._bytes_found = self._bytes_read = 0
         self._is_stale = False
@@ -182,7 +184,7 @@ class Fetch:
                 break
         self._reads.forget()
         self._add_results(self._requested, self._results)
-        if moved is not None or self._is_stale or self.ctx.is_large:
+        if changed is not None or self._is_stale or self.ctx.is_large:
             # Otherwise it is sent in this very turn.
             self._hold_until_sent()
         return self._response()
@@ -428,7 +430,7 @@ class Fetch:
             aborted_transactions=None,
         )
 
-    def changed_since(self) -> list[Partition]:
+    def stale_partitions(self) -> list[Partition]:
         """The checked partitions that may have more by now, because other tasks have run."""
         if not self._is_stale:
             return []
@@ -451,11 +453,11 @@ class Fetch:
     def _add_results(
         self, partitions: list[RequestedPartition], results: list[PartitionData | None]
     ) -> None:
-        """Adds the results that contain news to the response."""
-        topics, is_news = self._topics, self._named.is_news
+        """Adds the results that must be sent to the response."""
+        topics, must_send = self._topics, self._named.must_send
         last = topics[-1] if topics else None
         for requested, result in zip(partitions, results, strict=True):
-            if result is not None and is_news(requested, result):
+            if result is not None and must_send(requested, result):
                 if (
                     last is None
                     or last.topic != requested.topic

@@ -111,6 +111,7 @@ def handle_produce(
         response = ProduceResponse()
         appending = _append_each(appends, response)
         for _ in appending:
+            # Other tasks must run: a coroutine appends the rest.
             keep_records(request)
             return _append_rest(appends, appending, response)
     if appends.heavy or appends.unverified:
@@ -185,7 +186,7 @@ async def _append_later(
 
 
 class _Appends:
-    """Stage one."""
+    """Stage one: appends the batches of a request."""
 
     __slots__ = (
         "_duplicates", "_is_kept", "_refusal", "copied_bytes", "ctx", "heavy", "request",
@@ -202,7 +203,7 @@ class _Appends:
             self._refusal = _refusal(request)
         self._is_kept: bool | None = None
         self.copied_bytes = 0
-        """Size of the batches that wait."""
+        """Size of the copies of batches that wait."""
         self.uncommitted: list[_Appended] = []
         self.heavy: list[_Heavy] = []
         """Batches that would block the event loop: threads check them, or read the disk."""
@@ -295,8 +296,8 @@ class _Appends:
             self.heavy.append(_Heavy(partition, self._kept(records), answer, verification, cold))
 
     def _kept(self, records: Buffer) -> Buffer:
-        """Valid beyond the handler's synchronous part. It already is if the request has its own
-        buffer: then a waiting batch is copied when its turn comes, if at all.
+        """Makes records valid beyond the handler's synchronous part. They are already if the
+        request has its own buffer: a waiting batch is copied when its turn comes, if at all.
         """
         if self._is_kept is None:
             self._is_kept = self.ctx.is_large or records_bytes(self.request) > SCRATCH_BYTES
@@ -324,7 +325,7 @@ class _Appends:
     async def append_verified(self) -> None:
         """Appends what the coordinator has verified; `_refusal` ensures a single producer."""
         transactional_id = self.request.transactional_id
-        assert transactional_id is not None, "_check_flags lets no batch pass without"
+        assert transactional_id is not None, "_check_flags refuses a batch without one"
         adds = self.ctx.version >= PRODUCE_ADDS_PARTITIONS
         verifications = await self.ctx.broker.verification.begin(
             transactional_id,
@@ -372,7 +373,7 @@ class _Appends:
 
 
 class _Waiting:
-    """Stage two."""
+    """Stage two: waits until the appended batches are committed."""
 
     __slots__ = ("_bucket", "_ctx", "_pending", "_response", "answered")
 

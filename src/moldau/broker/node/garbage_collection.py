@@ -1,11 +1,11 @@
 """Python's cycle collector, tuned for a process that is a node.
 
 A full collection traverses all live objects: with ten thousand groups that is a tenth of a second
-in which no client is served. So there are no automatic ones. New objects are collected as always;
-survivors are examined again, within about a second, and then frozen: reference counting still frees
-them, but no collection traverses them again. The price is garbage in cycles that formed after they
-were frozen; a full collection finds it when twice as many objects have been frozen for minutes as
-after the last one.
+in which no client is served. So automatic full collections are off. New objects are collected as
+usual; survivors are examined once more, within about a second, and then frozen: reference counting
+still frees them, but no collection traverses them again. The price is garbage: cycles of frozen
+objects are not found. So a full collection runs when for minutes there have been twice as many
+frozen objects as after the previous one.
 """
 
 import gc
@@ -25,9 +25,9 @@ _EXAMINED_MAX = 2
 _NEVER = 1 << 30
 CHECK_EVERY_MS = 1_000
 _CHECKS_BETWEEN_COUNTS = 60
-"""Counting what is frozen takes a few milliseconds for a million objects."""
+"""Counting the frozen objects takes a few milliseconds for a million objects."""
 _COUNTS_ABOVE = 5
-"""Checks in a row before a full collection: objects of running requests come and go."""
+"""Counts above the limit, in a row, before a full collection: objects of requests come and go."""
 _FROZEN_MIN = 1_000_000
 """Fewer objects are not worth a full collection."""
 

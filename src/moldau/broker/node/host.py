@@ -1,6 +1,4 @@
-"""What a node takes from the machine that it runs on, apart from time. A simulation gives it
-another.
-"""
+"""The machine that a node runs on, apart from its clock. A simulation replaces it."""
 
 from dataclasses import field
 from random import Random

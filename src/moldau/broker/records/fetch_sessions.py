@@ -57,7 +57,7 @@ class RequestedPartition:
             or answer.preferred_read_replica >= 0
             or answer.diverging_epoch.epoch >= 0
         )
-        # After an error the next successful response is news.
+        # After an error the next successful response is new.
         self.high_watermark = -1 if answer.error_code else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
         return is_new
@@ -70,11 +70,12 @@ class FullFetch:
         self,
         sessions: "FetchSessions",
         requested: dict[PartitionKey, RequestedPartition],
-        wants: "Wants | None",
+        new_session: "SessionProperties | None",
     ) -> None:
         self._sessions = sessions
         self._requested = requested
-        self._wants = wants
+        self._new_session = new_session
+        """None: the client requested no session."""
         self._has_any = False
         self._size_bytes = 0
 
@@ -84,9 +85,9 @@ class FullFetch:
     def requested(self) -> list[RequestedPartition]:
         return list(self._requested.values())
 
-    def is_news(self, requested: RequestedPartition, answer: PartitionData) -> bool:
-        """In the first response everything is new."""
-        if self._wants is not None:
+    def must_send(self, requested: RequestedPartition, answer: PartitionData) -> bool:
+        """The response contains every partition. A new session remembers what is sent."""
+        if self._new_session is not None:
             requested.answered(answer)
             self._has_any |= not answer.error_code
             # Here, because other tasks run between many partitions.
@@ -94,12 +95,12 @@ class FullFetch:
         return True
 
     def answered(self, _got_records: list[RequestedPartition]) -> int:
-        """The id of the new session, or NO_FETCH_SESSION. A response of nothing but errors starts
-        none.
+        """The id of the new session, or NO_FETCH_SESSION. A response of errors alone
+        starts no session.
         """
-        if self._wants is None or not self._has_any:
+        if self._new_session is None or not self._has_any:
             return NO_FETCH_SESSION
-        return self._sessions.create(self._requested, self._size_bytes, self._wants)
+        return self._sessions.create(self._requested, self._size_bytes, self._new_session)
 
 
 class IncrementalFetch:
@@ -111,7 +112,7 @@ class IncrementalFetch:
 
     omits_unchanged = True
 
-    def is_news(self, requested: RequestedPartition, answer: PartitionData) -> bool:
+    def must_send(self, requested: RequestedPartition, answer: PartitionData) -> bool:
         # Nothing is sent, and so nothing remembered, if the session has advanced.
         return self._session.epoch == self._epoch and requested.answered(answer)
 
@@ -129,8 +130,8 @@ class IncrementalFetch:
         return session.session_id
 
 
-class Wants(NamedTuple):
-    """The requirements of a new session."""
+class SessionProperties(NamedTuple):
+    """The properties that a session gets when it is created, and keeps."""
 
     is_privileged: bool
     uses_topic_ids: bool
@@ -138,20 +139,20 @@ class Wants(NamedTuple):
 
 
 class FetchSession:
-    __slots__ = ("epoch", "last_used_ms", "partitions", "session_id", "size_bytes", "wants")
+    __slots__ = ("epoch", "last_used_ms", "partitions", "properties", "session_id", "size_bytes")
 
     def __init__(
         self,
         session_id: int,
-        wants: Wants,
+        properties: SessionProperties,
         partitions: dict[PartitionKey, RequestedPartition],
         size_bytes: int,
     ) -> None:
         self.session_id = session_id
         self.size_bytes = size_bytes
-        self.wants = wants
+        self.properties = properties
         self.partitions = partitions
-        self.last_used_ms = wants.created_ms
+        self.last_used_ms = properties.created_ms
         self.epoch = _next_epoch(FIRST_FETCH_EPOCH)
 
     def move_to_end(self, requested: RequestedPartition) -> None:
@@ -161,7 +162,7 @@ class FetchSession:
 
     def value(self) -> tuple[bool, int, int]:
         """The session with the lowest value is evicted first."""
-        return self.wants.is_privileged, len(self.partitions), self.session_id
+        return self.properties.is_privileged, len(self.partitions), self.session_id
 
 
 class FetchSessions:
@@ -199,16 +200,16 @@ class FetchSessions:
         uses_topic_ids = version >= FETCH_TOPIC_IDS
         if request.session_epoch in {FIRST_FETCH_EPOCH, FINAL_FETCH_EPOCH}:
             self._drop(request.session_id)
-            wants = None
+            new_session = None
             if request.session_epoch == FIRST_FETCH_EPOCH:
-                wants = Wants(is_follower, uses_topic_ids, now_ms)
-            return FullFetch(self, requested or requested_in(request), wants)
+                new_session = SessionProperties(is_follower, uses_topic_ids, now_ms)
+            return FullFetch(self, requested or requested_in(request), new_session)
         session = self._sessions.get(request.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != request.session_epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        if session.wants.uses_topic_ids != uses_topic_ids:
+        if session.properties.uses_topic_ids != uses_topic_ids:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         bytes_before = session.size_bytes
         _update(
@@ -229,17 +230,20 @@ class FetchSessions:
         return IncrementalFetch(session)
 
     def create(
-        self, partitions: dict[PartitionKey, RequestedPartition], size_bytes: int, wants: Wants
+        self,
+        partitions: dict[PartitionKey, RequestedPartition],
+        size_bytes: int,
+        properties: SessionProperties,
     ) -> int:
         """The new session's id; NO_FETCH_SESSION if no room can be made for it."""
-        if not self._make_room_for_bytes(size_bytes, wants):
+        if not self._make_room_for_bytes(size_bytes, properties):
             return NO_FETCH_SESSION
-        if not self._make_room(wants, len(partitions)):
+        if not self._make_room(properties, len(partitions)):
             return NO_FETCH_SESSION
         session_id = self._chance.randint(1, INT32_MAX)
         while session_id in self._sessions:
             session_id = self._chance.randint(1, INT32_MAX)
-        self._sessions[session_id] = FetchSession(session_id, wants, partitions, size_bytes)
+        self._sessions[session_id] = FetchSession(session_id, properties, partitions, size_bytes)
         self.size_bytes += size_bytes
         return session_id
 
@@ -248,20 +252,20 @@ class FetchSessions:
         if session is not None:
             self.size_bytes -= session.size_bytes
 
-    def _make_room_for_bytes(self, size_bytes: int, wants: Wants) -> bool:
+    def _make_room_for_bytes(self, size_bytes: int, properties: SessionProperties) -> bool:
         """Evicts only idle sessions to make room for the bytes."""
         while self.size_bytes + size_bytes > BYTES_MAX:
             stalest = next(iter(self._sessions.values()), None)
-            if stalest is None or wants.created_ms - stalest.last_used_ms <= EVICTION_MS:
+            if stalest is None or properties.created_ms - stalest.last_used_ms <= EVICTION_MS:
                 return False
             self._drop(stalest.session_id)
         return True
 
-    def _make_room(self, wants: Wants, size: int) -> bool:
+    def _make_room(self, properties: SessionProperties, size: int) -> bool:
         """A follower may evict a client; any newcomer may evict a session that is idle, or one that
         is smaller and not young.
         """
-        now_ms = wants.created_ms
+        now_ms = properties.created_ms
         if len(self._sessions) < self._slots:
             return True
         stalest = next(iter(self._sessions.values()), None)
@@ -270,11 +274,11 @@ class FetchSessions:
         if now_ms - stalest.last_used_ms > EVICTION_MS:
             self._drop(stalest.session_id)
             return True
-        worth = (wants.is_privileged, size)
+        worth = (properties.is_privileged, size)
         if now_ms < self._full_until_ms and worth <= self._full_for:
             return False
         victim = min(
-            (each for each in self._sessions.values() if _may_go(each, wants)),
+            (each for each in self._sessions.values() if _may_go(each, properties)),
             key=FetchSession.value,
             default=None,
         )
@@ -285,10 +289,10 @@ class FetchSessions:
         return True
 
 
-def _may_go(session: FetchSession, newcomer: Wants) -> bool:
-    if newcomer.is_privileged and not session.wants.is_privileged:
+def _may_go(session: FetchSession, newcomer: SessionProperties) -> bool:
+    if newcomer.is_privileged and not session.properties.is_privileged:
         return True
-    return newcomer.created_ms - session.wants.created_ms > EVICTION_MS
+    return newcomer.created_ms - session.properties.created_ms > EVICTION_MS
 
 
 def _next_epoch(epoch: int) -> int:

@@ -65,7 +65,7 @@ class WaitingFetch:
         self.answered: asyncio.Future[FetchResponse] = asyncio.get_running_loop().create_future()
         self._watched = list(fetch.indexes)
         self._missing_bytes = fetch.missing_bytes
-        self._moved: dict[Partition, None] = {}
+        self._changed_partitions: dict[Partition, None] = {}
         self._is_woken = False
         self._is_reading = False
         self._is_last = False
@@ -77,7 +77,7 @@ class WaitingFetch:
         self._bucket = replicas.deadlines.add(wait_ms, self._time_is_up)
         for partition in self._watched:
             partition.watch(self, fetch.isolation)
-        for partition in fetch.changed_since():
+        for partition in fetch.stale_partitions():
             self.changed(partition)
         # Also when the client is gone, which cancels the future.
         self.answered.add_done_callback(self._forget)
@@ -85,14 +85,14 @@ class WaitingFetch:
     def more(self, partition: Partition, size_bytes: int) -> None:
         """`size_bytes` more can be read."""
         if partition not in self._fetch.full:
-            self._moved[partition] = None
+            self._changed_partitions[partition] = None
             self._missing_bytes -= size_bytes
             if self._missing_bytes <= 0:
                 self._wake()
 
     def changed(self, partition: Partition) -> None:
-        """An unknown number of bytes more can be read, or nothing any more."""
-        self._moved[partition] = None
+        """It is unknown how many more bytes can be read, or the partition can no longer be read."""
+        self._changed_partitions[partition] = None
         self._wake()
 
     def _wake(self) -> None:
@@ -108,8 +108,8 @@ class WaitingFetch:
         self._is_woken = False
         if self.answered.done() or self._is_reading:
             return
-        moved, self._moved = self._moved, {}
-        attempt = self._fetch.attempt(moved, is_last=self._is_last)
+        changed, self._changed_partitions = self._changed_partitions, {}
+        attempt = self._fetch.attempt(changed, is_last=self._is_last)
         try:
             cold = next(attempt)
         except StopIteration as ended:
@@ -131,7 +131,7 @@ class WaitingFetch:
             return
         self._is_reading = False
         self._attempted(answer)
-        if self._moved or self._is_last != was_last:
+        if self._changed_partitions or self._is_last != was_last:
             self._try_again()
 
     def _attempted(self, answer: FetchResponse | None) -> None:

@@ -62,16 +62,16 @@ class FlushRounds:
         self._parts_running = 0
         self._idle: asyncio.Future[None] | None = None
         self._timer: Timer | None = None
-        """Time until the next round begins."""
+        """Set while the next round waits for its time to begin."""
         self.backlog.on_full = self._begin_early
 
     def appended(self, peer: "Peer", log: "LogState", count: int, *, is_first: bool) -> None:
-        """The client has appended `count` bytes to a log that awaits a flush; `is_first`: it did
-        not before.
+        """The client has appended `count` bytes to a log that awaits a flush. `is_first`: the log
+        did not await one before this append.
         """
         self.backlog.add(peer, count)
         if self.flusher.is_crowded:
-            peer.flush_place = self.flusher.queue_behind(peer.flush_place, log, is_first=is_first)
+            peer.flush_place = self.flusher.queue_after(peer.flush_place, log, is_first=is_first)
 
     def do_all(self, work: Callable[["Path"], None], paths: "Sequence[Path]") -> Iterable[None]:
         """Syncs outside of a round; the caller waits for them."""
@@ -83,7 +83,7 @@ class FlushRounds:
         waiting thread to take it: a sync of 0.3 ms was noticed 20 ms later.
         """
         if self._parts_running:
-            time.sleep(_GIL_PAUSE_S)  # noqa: TID251 - it waits for nothing, it only lets go
+            time.sleep(_GIL_PAUSE_S)  # noqa: TID251 - releases the interpreter lock
 
     async def stop(self) -> None:
         """Waits for the running round. Closing the logs flushes the rest."""

@@ -109,11 +109,11 @@ class LogMoves:
                 future = target.futures[partition.topic_partition]
                 # The names of a new copy's files.
                 await self._disk.run(target.directory, target.settling())
-                is_nearly_there = await self._copy_piece(partition, future)
-                if is_nearly_there and future.log_end_offset - flushed < _LAST_PIECE_OFFSETS:
+                is_nearly_complete = await self._copy_piece(partition, future)
+                if is_nearly_complete and future.log_end_offset - flushed < _LAST_PIECE_OFFSETS:
                     await self._switch(partition, target)
                     return
-                if is_nearly_there:
+                if is_nearly_complete:
                     flushed = await _flush_in_thread(future)
                 else:
                     await asyncio.sleep(0)
@@ -186,10 +186,10 @@ class LogMoves:
         old_end = source.log_end_offset
         await self._warm_up(source, log.log_end_offset)
         while _is_valid(partition, source, log):
-            is_nearly_there = await self._copy_piece(partition, log)
+            is_nearly_complete = await self._copy_piece(partition, log)
             if not _is_valid(partition, source, log):
                 return False
-            if is_nearly_there and log.log_end_offset >= old_end:
+            if is_nearly_complete and log.log_end_offset >= old_end:
                 break
             await self._warm_up(source, log.log_end_offset)
             await asyncio.sleep(0)

@@ -152,9 +152,9 @@ class LogStore:
     def making(
         self, placements: Mapping[TopicPartition, tuple[Uuid, Uuid]], do_all: DoAll
     ) -> tuple[list[Making], Refused]:
-        """Returns the steps that make new logs, given their topics' ids and directories, and that
-        persist everything made, deleted or set aside before. Logs without a usable directory are
-        refused.
+        """Returns the steps that make new logs, and that persist everything made, deleted or set
+        aside before. `placements`: topic id and directory of each log. Logs without a usable
+        directory are refused.
         """
         refused: Refused = {}
         counts = {logs: len(logs.by_partition) + len(logs.futures) for logs in self.online()}
@@ -176,7 +176,7 @@ class LogStore:
         return making, refused
 
     def made(self, partition: TopicPartition) -> None:
-        """A preference holds until its log exists."""
+        """The log exists now: its preferred directory no longer matters."""
         self._preferred.pop(partition, None)
 
     def _chosen(
@@ -191,8 +191,8 @@ class LogStore:
         return self._directory_for(partition, directory_id, counts)
 
     def prefer(self, partition: TopicPartition, logs: Logs) -> None:
-        """The directory for the partition's log, if it is ever made. As in Kafka this does not
-        outlive a restart, and it overrides the metadata.
+        """Chooses the directory for the partition's log, if it is ever made. As in Kafka the choice
+        does not outlive a restart, and overrides the metadata.
         """
         self._preferred.pop(partition, None)
         if len(self._preferred) >= _PREFERENCES_MAX:
@@ -210,13 +210,13 @@ class LogStore:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"{partition} belongs in directory {uuid_text(directory_id)}, "
-                "which is offline or not of this node",
+                "which is offline or does not belong to this node",
             )
         if len(online) < len(self.logs) or self.unavailable:
             # Its records may be in the directory that is offline: an empty log must not replace
             # them.
-            is_there = any(partition in logs.by_partition for logs in self.logs)
-            if is_there or directory_id != UNASSIGNED_DIRECTORY:
+            exists = any(partition in logs.by_partition for logs in self.logs)
+            if exists or directory_id != UNASSIGNED_DIRECTORY:
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR, f"the directory of {partition} is offline"
                 )

@@ -83,7 +83,7 @@ class LogUpkeep:
                 await self._clock.sleep(max(interval(self._settings.current), 1))
                 try:
                     await job()
-                except Exception as error:  # noqa: BLE001 - the next round must come
+                except Exception as error:  # noqa: BLE001 - the next round must run
                     self._reports.failed(name, "all logs", error)
 
         _ = self._tasks.start(run(), name)
@@ -92,7 +92,7 @@ class LogUpkeep:
         for log in list(self._store):
             try:
                 deleted = await self._delete_segments(log, cold_reads)
-            except Exception as error:  # noqa: BLE001 - the others must be looked at too
+            except Exception as error:  # noqa: BLE001 - the other logs come next
                 self._reports.failed("retention", log.topic_partition, error)
             else:
                 if deleted:
@@ -103,7 +103,9 @@ class LogUpkeep:
             await asyncio.sleep(0)
 
     async def _delete_segments(self, log: "Log", cold_reads: "ColdReads") -> int:
-        """Their timestamps may be in files that were not read since the start."""
+        """Has threads load what the page cache lacks: timestamps may be in files that were not
+        read since the start.
+        """
         reads = cold_reads.reads()
         deleted = 0
         for _ in range(ATTEMPTS_MAX + READS_PER_SEGMENT * len(log.segments)):

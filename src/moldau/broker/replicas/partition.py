@@ -50,7 +50,7 @@ class Watcher(Protocol):
         """About `size_bytes` more can be read: an estimate that may be too high, never too low."""
 
     def changed(self, partition: "Partition") -> None:
-        """An unknown number of bytes more can be read, or nothing any more."""
+        """It is unknown how many more bytes can be read, or the partition can no longer be read."""
 
 
 ProposesIsr = Callable[["Partition", ProposeIsr], None]

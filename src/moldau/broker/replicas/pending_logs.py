@@ -103,16 +103,17 @@ class PendingLogs:
         self.catch_up_blocking()
 
     def _next_placements(self, count: int) -> dict[TopicPartition, LogPlacement]:
-        """Uses the newest metadata: some logs may be gone, or belong elsewhere. Deletions go first,
-        because a deleted log may have the name of a new one.
+        """Deletes obsolete logs, and returns the placements of missing ones in the newest metadata:
+        `count` logs in all. Deletions go first, because a deleted log may have the name of a
+        new one.
         """
         obsolete = list(islice(self._obsolete, count))
         for name in obsolete:
             del self._obsolete[name]
             self._owner.delete(name)
-        return dict(self._placements(list(islice(self._missing, count - len(obsolete)))))
+        return dict(self._take_placements(list(islice(self._missing, count - len(obsolete)))))
 
-    def _placements(
+    def _take_placements(
         self, names: list[TopicPartition]
     ) -> Iterator[tuple[TopicPartition, LogPlacement]]:
         for name in names:

@@ -90,7 +90,7 @@ class Replicas:
             directories,
             self._options_for,
             clock,
-            self._cordoned,
+            self._is_cordoned,
             unavailable=unavailable,
             chance=chance,
         )
@@ -159,8 +159,8 @@ class Replicas:
     # Following the metadata
 
     def load(self, image: MetadataImage) -> None:
-        """Opens all logs with the settings in `image`, and takes up the partitions that it assigns
-        to this broker. Call it once, in the event loop, with an up-to-date image.
+        """Opens all logs with the settings in `image`, and begins to lead or follow the partitions
+        that it assigns to this broker. Call it once, in the event loop, with an up-to-date image.
         """
         self._image = image
         self.store.load(self._accepts_damage)
@@ -371,7 +371,7 @@ class Replicas:
             verifies_transactions=self._settings.current.transaction_partition_verification_enable,
         )
 
-    def _cordoned(self, path: Path) -> bool:
+    def _is_cordoned(self, path: Path) -> bool:
         """No new replicas are placed in such a directory."""
         cordoned = self._settings.current.cordoned_log_dirs
         return "*" in cordoned or any(Path(each) == path for each in cordoned)

@@ -92,7 +92,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._is_closing = True
-        self._listener.left(self)
+        self._listener.connection_closed(self)
         self.hold_nothing()
         self._waiting_bytes = 0
         for exchange in self._exchanges:
@@ -124,7 +124,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
             and self._turns.may_begin(self.served_ms)
             and not self._is_backlogged()
         ):
-            self._serve_only(frame, now_ms)
+            self._serve_single_frame(frame, now_ms)
             return
         self._frames.received(count)
         if self._read_began_ms is not None:
@@ -183,8 +183,8 @@ class Connection(asyncio.BufferedProtocol, Holder):
             self._is_queued = True
             self._turns.join(self)
 
-    def _serve_only(self, frame: memoryview, now_ms: float) -> None:
-        """The usual case, in short: one request, and nothing else is waiting or unfinished."""
+    def _serve_single_frame(self, frame: memoryview, now_ms: float) -> None:
+        """A shortcut for the usual case: one request, and nothing else is waiting or unfinished."""
         self._serve_or_end(frame, now_ms)
         if self.last_active_ms == now_ms:
             # It is not answered yet, or the clock stands still.
@@ -253,7 +253,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         begun = self._dispatcher.begin(self.peer, frame)
         outcome = begun.outcome
         is_answered = outcome is None or isinstance(outcome, Message)
-        if is_answered and not self._exchanges and self._is_sent(begun, outcome, now_ms):
+        if is_answered and not self._exchanges and self._try_to_send(begun, outcome, now_ms):
             return
         exchange = Exchange(begun, len(frame), now_ms)
         if is_answered:
@@ -313,7 +313,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
         try:
             while self._exchanges and self._exchanges[0].is_done:
                 exchange = self._exchanges[0]
-                if not self._is_sent(*exchange.to_send):
+                if not self._try_to_send(*exchange.to_send):
                     self._write_large(exchange)
                     break
                 self._exchanges.popleft()
@@ -329,7 +329,7 @@ class Connection(asyncio.BufferedProtocol, Holder):
             self._close()
         self._end_if_served()
 
-    def _is_sent(
+    def _try_to_send(
         self,
         begun: Begun,
         answer: Message | None,

@@ -24,14 +24,14 @@ _UNLIMITED = INT32_MAX
 
 class Refusal(NamedTuple):
     reason: str
-    is_ours: bool
-    """True if no setting is the reason: closing an idle connection makes room."""
+    lacks_room: bool
+    """Closing an idle connection helps, unlike at a limit that is set."""
 
 
 class ConnectionLimits:
     """Enforces max.connections, max.connections.per.ip, the number that the process has descriptors
-    and memory for, and the rate of new connections. The last ones are reserved for the node's
-    peers, and one address cannot take all.
+    and memory for, and the rate of new connections. A few connections are reserved for the
+    node's peers, and one address cannot take all of them.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class ConnectionLimits:
     def refusal(self, host: str, *, is_privileged: bool = False) -> Refusal | None:
         config = self._config()
         if self._count >= config.max_connections:
-            return Refusal(f"max.connections is {config.max_connections}", is_ours=False)
+            return Refusal(f"max.connections is {config.max_connections}", lacks_room=False)
         allowed = self._overrides_of(config).get(host, config.max_connections_per_ip)
         if self._by_host[host] >= allowed:
-            return Refusal(f"max.connections.per.ip is {allowed}", is_ours=False)
+            return Refusal(f"max.connections.per.ip is {allowed}", lacks_room=False)
         reason = self._no_room(config, host, is_privileged=is_privileged)
-        return None if reason is None else Refusal(reason, is_ours=True)
+        return None if reason is None else Refusal(reason, lacks_room=True)
 
     def _no_room(self, config: "BrokerConfig", host: str, *, is_privileged: bool) -> str | None:
         in_memory = config.moldau_inflight_bytes_max // CONNECTION_BYTES
@@ -79,8 +79,8 @@ class ConnectionLimits:
         return self._limits_by_address
 
     def delay_ms(self, listener: str) -> float:
-        """How long a new connection must wait so that max.connection.creation.rate holds, that of
-        the node and that of its listener.
+        """How long a new connection must wait so that neither the node nor its listener exceeds its
+        max.connection.creation.rate.
         """
         config = self._config()
         of_listener = int(config.of_listener(listener, "max.connection.creation.rate"))
@@ -95,7 +95,7 @@ class ConnectionLimits:
         # 0 would lock all clients out for good, including the operator who could undo it.
         rate = max(rate, 1)
         now_ms = self._clock.mono_ms()
-        # A second's worth may come at once.
+        # The connections of one second may come at once.
         free_ms = max(self._next_free_ms.get(queue, 0.0), now_ms - 1_000) + 1_000 / rate
         self._next_free_ms[queue] = free_ms
         return max(free_ms - now_ms, 0.0)

@@ -78,7 +78,9 @@ class Exchange:
         return count
 
     def count_records(self) -> int:
-        """Returns what the records of a fetch that waits for earlier responses add to `bytes`."""
+        """Adds the records of a fetch that waits for earlier responses to `bytes`, and returns
+        their size.
+        """
         count = 0
         if self.begun.api_key is ApiKey.FETCH:
             for topic in cast("FetchResponse", self.answer).responses:

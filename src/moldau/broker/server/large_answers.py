@@ -1,6 +1,6 @@
 """Responses that are too large to be encoded right away. They have a separate share of the memory,
-so that a client that does not read one delays no ordinary client. They are encoded one at a time
-when there is room, regardless of their size; requests wait for their turn.
+so that a client that does not read one delays only clients with other large responses. They are
+encoded one at a time when there is room, regardless of their size; requests wait for their turn.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ class LargeAnswers:
         self.bytes = 0
         """Bytes of large responses that are encoded and unread."""
         self.is_waited_for = False
-        """A request could be served if some of them were read."""
+        """Requests wait until some of these responses are read."""
         self._bytes_max = 0
         self._turn = asyncio.Lock()
         self._room = asyncio.Event()
@@ -31,7 +31,9 @@ class LargeAnswers:
 
     @asynccontextmanager
     async def turn(self, *, is_privileged: bool) -> AsyncIterator[None]:
-        """Inside, one response may be encoded and held. The node's peers need not wait."""
+        """A context in which one response may be encoded and held; the others wait for it. The
+        node's peers need not wait.
+        """
         if is_privileged:
             yield
             return

@@ -196,7 +196,7 @@ class Listener:
     def _refusal(self, host: str) -> str | None:
         limits = self._services.limits
         refusal = limits.refusal(host, is_privileged=self.is_privileged)
-        if refusal is not None and refusal.is_ours and self._close_idle_connection():
+        if refusal is not None and refusal.lacks_room and self._close_idle_connection():
             refusal = limits.refusal(host, is_privileged=self.is_privileged)
         if refusal is not None:
             return refusal.reason
@@ -211,13 +211,13 @@ class Listener:
             if connection.is_idle(now_ms, _IDLE_MS):
                 self.held_back(connection, "connections", "disconnected: there is no room for more")
                 connection.abort()
-                self.left(connection)
+                self.connection_closed(connection)
                 return True
             # Its turn comes again after all others.
             self._connections[connection] = self._connections.pop(connection)
         return False
 
-    def left(self, connection: Connection) -> None:
+    def connection_closed(self, connection: Connection) -> None:
         self.budget.forget(connection)
         self.flush_backlog.forget(connection)
         if self._connections.pop(connection, self) is None and connection.peer is not None:
@@ -228,7 +228,7 @@ class Listener:
         return len(self._connections)
 
     def refused(self, connection: Connection, why: str) -> None:
-        """The connection is closed."""
+        """Logs why the connection is disconnected; the caller closes it."""
         self._complaints.add(
             f"{_client_text(connection)} is disconnected: {why[:_LOG_CHARS_MAX]!a}"
         )

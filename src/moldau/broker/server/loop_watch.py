@@ -20,7 +20,7 @@ _TEXT_CHARS_MAX = 100
 
 
 class RecentMax:
-    """The maximum of the last minute, give or take half of one."""
+    """The maximum of the last 30 to 60 seconds."""
 
     __slots__ = ("_before", "_current", "_since_s")
     HALF_S = 30.0

@@ -131,7 +131,7 @@ class UnreadAnswers:
     def __init__(self) -> None:
         self._bytes = 0
         self.is_read_slowly = False
-        """A byte now and then frees the memory as little as none."""
+        """A client that reads a byte now and then frees hardly more than one that reads nothing."""
 
     def update(self, unread_bytes: int) -> bool:
         """Whether the client has read anything since the previous sweep."""
@@ -182,7 +182,7 @@ class MemoryBudget:
 
     @property
     def connection_bytes_max(self) -> int:
-        """The bound for one connection: a part of what all may hold."""
+        """The bound for one connection: a part of the bound for all."""
         return self.served_max // 4
 
     def room_for_answer(self, *, is_privileged: bool = False) -> int:
@@ -315,8 +315,8 @@ class MemoryBudget:
             holder.cut_off("memory is short, and its request waits for something else")
 
     def _parked(self, now_ms: float) -> Iterator[Holder]:
-        """Connections that hold little each, but most of the memory together, make room for
-        others.
+        """The connections to close, largest first: their requests have waited for long, and
+        together they hold most of the memory, though each holds little.
         """
         surplus = self.held + self.answer_bytes - self.served_max * READ_AGAIN_SHARE
         if not self._waiting or self.held + self.answer_bytes < self.served_max:

@@ -92,7 +92,7 @@ def _text_pairs(values: Mapping[str, str], name: str) -> tuple[tuple[str, str], 
         pairs = json.loads(values.get(name, "{}"))
         return tuple((str(key), str(value)) for key, value in pairs.items())
     except (ValueError, AttributeError):
-        raise OptionError(f"{name} must be a JSON object of texts") from None
+        raise OptionError(f"{name} must be a JSON object of strings") from None
 
 
 def address_of(options: HttpOptions, position: PollPosition) -> str:

@@ -221,7 +221,9 @@ class Cursor:
     def between(
         self, start: tuple[str, ...] | None, end: tuple[str, ...] | None
     ) -> tuple[str, list[str]]:
-        """After `start`, up to `end`. Each has the values of a row, or only that of `by`."""
+        """The condition for the rows after `start` and up to `end`, and its parameters. `start` and
+        `end` have the values of a row, or only that of `by`.
+        """
         by = quoted(self.columns[0])
         parts = [f"{by} IS NOT NULL"]
         values: list[str] = []
@@ -237,7 +239,7 @@ class Cursor:
         return " AND ".join(parts), values
 
     def last_of(self, start: tuple[str, ...] | None, rows_max: int | None) -> tuple[str, list[str]]:
-        """The position of the last row to read; without `rows_max`, of the last row."""
+        """A query for the position of the last row to read; without `rows_max`, of the last row."""
         # Aliases, because the order is that of the columns, not of these texts.
         texts = ", ".join(
             f"{quoted(name)}::text AS {stage_column(index)}"

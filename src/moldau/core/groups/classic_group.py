@@ -45,7 +45,7 @@ class ClassicGroup:
         """A member joined since the initial delay started, so the delay is extended."""
         self.initial_remaining_ms = 0
         self.weight = 0
-        """The memory of all members, about."""
+        """The approximate memory of all members."""
         self._joined_count = 0
         self._supporters: Counter[str] = Counter()
 

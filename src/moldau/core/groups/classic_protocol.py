@@ -245,7 +245,7 @@ class ClassicProtocol:
                 else:
                     static_member_committed(group, sequel, self._settings(), turn)
             case AssignmentStored(assignments=assignments):
-                group = self._waiting_for(sequel)
+                group = self._group_awaiting(sequel)
                 if group is None:
                     return
                 for member in group.members.values():
@@ -261,7 +261,7 @@ class ClassicProtocol:
                 # After the append the group exists; only the answer is lost.
                 turn.reply(join.ticket, join_refused(code))
             case AssignmentStored():
-                group = self._waiting_for(sequel)
+                group = self._group_awaiting(sequel)
                 if group is not None:
                     group.forget_assignments()
                     answer_syncs(group, code, turn)
@@ -269,8 +269,8 @@ class ClassicProtocol:
             case _:
                 assert_never(sequel)
 
-    def _waiting_for(self, stored: AssignmentStored) -> ClassicGroup | None:
-        """The group, unless another rebalance has made the assignment obsolete."""
+    def _group_awaiting(self, stored: AssignmentStored) -> ClassicGroup | None:
+        """The group that waits for the assignment; None if another rebalance made it obsolete."""
         group = self._registry.classic(stored.group_id)
         if (
             group is None

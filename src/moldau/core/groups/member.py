@@ -16,12 +16,12 @@ NO_MEMBER_ID = ""
 NO_ASSIGNMENT = b""
 
 _MEMBER_BYTES = 1024
-"""A member without its protocols."""
+"""The memory of a member without its protocols."""
 _PROTOCOL_BYTES = 100
 
 
 def weight_of(protocols: Protocols) -> int:
-    """The memory of a member with these protocols, about."""
+    """The approximate memory of a member with these protocols."""
     sizes = sum(len(name) + len(metadata) for name, metadata in protocols)
     return _MEMBER_BYTES + _PROTOCOL_BYTES * len(protocols) + sizes
 

@@ -12,7 +12,7 @@ PENDING_MEMBERS_MAX = 2_000
 are dropped. A client that joins with a dropped id gets UNKNOWN_MEMBER_ID and requests another.
 """
 MEMBER_NAME_CHARS_MAX = 1_000
-"""The part of a client's name in its member id. Kafka uses the whole name, up to 32,767."""
+"""A member id begins with this much of the client id. Kafka uses all of it, up to 32,767."""
 
 
 @frozen(kw_only=True)

@@ -21,33 +21,36 @@ _ENDS_A_LIST = {
 def tables_in(text: str) -> tuple[str, ...]:
     """In order, without duplicates, and including names that the text defines itself (WITH)."""
     tables: dict[str, None] = {}
-    # The word before each open bracket.
+    # By depth: the word before the open bracket, whether the next word names a table, and whether a
+    # comma separates tables.
     brackets: list[str] = [""]
-    awaits = [False]
-    in_list = [False]
+    expects_table = [False]
+    in_table_list = [False]
     before = ""
     for part, is_name in _split(text):
         lower = part.lower()
         if part == "(":
             brackets.append(before)
-            awaits.append(awaits[-1] and before in {"from", "join", ",", "lateral", "stream"})
-            in_list.append(False)
+            expects_table.append(
+                expects_table[-1] and before in {"from", "join", ",", "lateral", "stream"}
+            )
+            in_table_list.append(False)
         elif part == ")" and len(brackets) > 1:
             brackets.pop()
-            awaits.pop()
-            in_list.pop()
-            awaits[-1] = False
+            expects_table.pop()
+            in_table_list.pop()
+            expects_table[-1] = False
         elif lower in {"from", "join"} and not is_name:
             names_table = brackets[-1] not in _FUNCTIONS_WITH_FROM and before != "distinct"
-            awaits[-1] = names_table
-            in_list[-1] = names_table
+            expects_table[-1] = names_table
+            in_table_list[-1] = names_table
         elif lower in _ENDS_A_LIST:
-            awaits[-1] = in_list[-1] = False
+            expects_table[-1] = in_table_list[-1] = False
         elif part == ",":
-            awaits[-1] = in_list[-1]
-        elif awaits[-1] and lower not in {"stream", "lateral", "only"}:
+            expects_table[-1] = in_table_list[-1]
+        elif expects_table[-1] and lower not in {"stream", "lateral", "only"}:
             tables[part] = None
-            awaits[-1] = False
+            expects_table[-1] = False
         before = lower
     return tuple(tables)
 

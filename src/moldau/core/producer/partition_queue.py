@@ -88,11 +88,13 @@ class PartitionQueue:
         if not self.in_flight:
             # New sequence numbers wait until the outcome of the old ones is known.
             return not self.is_unresolved or bool(self.to_retry)
-        # A broker remembers the last five batches. No batch may push out one that may be there.
+        # A broker remembers the last five batches. A new one must not evict a batch to retry.
         is_repeating = bool(self.to_retry) or any(each.attempts > 1 for each in self.in_flight)
-        is_settled = not (is_repeating or self.is_gapped or self.is_unresolved)
+        may_pipeline = not (is_repeating or self.is_gapped or self.is_unresolved)
         return (
-            is_settled and self.identity == identity and (self._is_known or identity == NO_PRODUCER)
+            may_pipeline
+            and self.identity == identity
+            and (self._is_known or identity == NO_PRODUCER)
         )
 
     def take(self, identity: ProducerIdentity) -> Outgoing:

@@ -13,7 +13,7 @@ _ALL_TO = INT64_MAX
 
 class Comparison(NamedTuple):
     column: str
-    word: str
+    operator: str
     """One of `= > >= < <= in`."""
     value: Any
     """Times are milliseconds."""
@@ -36,7 +36,7 @@ class RowFilter:
             case "offset":
                 start, stop = _bounds(condition)
                 return self._with(start=max(self.start, start), stop=min(self.stop, stop))
-            case "timestamp" if condition.word in {"=", ">", ">="} and isinstance(
+            case "timestamp" if condition.operator in {"=", ">", ">="} and isinstance(
                 condition.value, int
             ):
                 # There is no end by time: a later record may have an earlier time.
@@ -60,9 +60,9 @@ class RowFilter:
 
 
 def _values(condition: Comparison) -> frozenset[Any] | None:
-    if condition.word == "=":
+    if condition.operator == "=":
         return frozenset([condition.value])
-    return frozenset(condition.value) if condition.word == "in" else None
+    return frozenset(condition.value) if condition.operator == "in" else None
 
 
 def _intersection(

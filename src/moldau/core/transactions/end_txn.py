@@ -2,7 +2,8 @@
 
 With transaction version 2 each end raises the producer's epoch. So a request with the epoch before
 the current one is the retry of a request whose response was lost, and one with the current epoch is
-a new request. While no transaction is open:
+a new request. While no transaction is open, the answer is (fenced: PRODUCER_FENCED, invalid:
+INVALID_TXN_STATE, known: the id and epoch that the first attempt resulted in):
 
                       abort                    commit
                       retry    current         retry    current
@@ -47,20 +48,22 @@ def decide_end(
     if is_pending:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     is_retry = _is_retry(current, end)
-    if end.producer.producer_id != current.producer_id and not _is_retry_over_ids(current, end):
+    if end.producer.producer_id != current.producer_id and not _is_retry_with_former_id(
+        current, end
+    ):
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if not is_retry and (
         current.state in PREPARED or end.producer.producer_epoch != current.producer_epoch
     ):
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
     if is_retry:
-        return _end_again(current, end)
+        return _answer_retry(current, end)
     if end.commits and current.state is not TransactionState.ONGOING:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE)
     return _prepared(current, fresh_id, now_ms, commits=end.commits, version=end.client_version)
 
 
-def _is_retry_over_ids(current: Transaction, end: End) -> bool:
+def _is_retry_with_former_id(current: Transaction, end: End) -> bool:
     """The first attempt exhausted the epochs and moved to a new producer id."""
     return (
         current.previous_producer_id == end.producer.producer_id
@@ -78,11 +81,13 @@ def _is_retry(current: Transaction, end: End) -> bool:
         return False
     if current.client_version < BUMPS_EPOCH_FROM:
         return False
-    is_one_behind = current.producer_epoch == end.producer.producer_epoch + 1
-    return is_one_behind or (current.state in _ENDED and _is_retry_over_ids(current, end))
+    is_one_epoch_lower = current.producer_epoch == end.producer.producer_epoch + 1
+    return is_one_epoch_lower or (
+        current.state in _ENDED and _is_retry_with_former_id(current, end)
+    )
 
 
-def _end_again(current: Transaction, end: End) -> Unchanged:
+def _answer_retry(current: Transaction, end: End) -> Unchanged:
     if current.state in _ENDING and _ENDING[current.state] is end.commits:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if _ENDED.get(current.state) is not end.commits:

@@ -248,7 +248,7 @@ def _batch_size(buffer: Buffer, position: int) -> int:
     if size < BATCH_HEADER_SIZE:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"impossible batch length {length}")
     if size > left:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch of {size} bytes, {left} are there")
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch of {size} bytes, only {left} are left")
     return size
 
 

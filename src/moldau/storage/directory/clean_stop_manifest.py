@@ -24,10 +24,10 @@ from moldau.storage.log.names import (
     segment_path,
 )
 
-INVENTORY_FILE = "moldau-inventory"
+MANIFEST_FILE = "moldau-inventory"
 
 _VERSION = 1
-# Every other program that uses the directory rewrites a checkpoint: then the manifest is stale.
+# Any other program that uses the directory rewrites one of these: then the manifest is stale.
 _WITNESSES = (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
 
 
@@ -38,11 +38,11 @@ class SegmentEntry(NamedTuple):
 
 
 LogInventory: TypeAlias = Mapping[int, SegmentEntry]
-"""The entry of each segment, by base offset."""
+"""The segments of one log: an entry by base offset."""
 
 
 def take_inventory(filesystem: FileSystem, path: Path) -> LogInventory:
-    """The entries of one partition's directory."""
+    """The segments in one partition's directory."""
     inventory: dict[int, SegmentEntry] = {}
     for listed in filesystem.list_directory(path):
         name = parse_segment_file_name(listed)
@@ -59,7 +59,7 @@ def checksum_of(filesystem: FileSystem, path: Path) -> int:
     return crc32c(read_whole(filesystem, path)) if filesystem.exists(path) else 0
 
 
-def write_inventory(filesystem: FileSystem, path: Path, names: Iterable[str]) -> None:
+def write_manifest(filesystem: FileSystem, path: Path, names: Iterable[str]) -> None:
     """`names` are the partition directories; all checkpoints must be written before."""
     content = {
         "version": _VERSION,
@@ -67,17 +67,17 @@ def write_inventory(filesystem: FileSystem, path: Path, names: Iterable[str]) ->
         "logs": {name: _rows(take_inventory(filesystem, path / name)) for name in names},
     }
     body = json.dumps(content, separators=(",", ":")).encode()
-    write_atomically(filesystem, path / INVENTORY_FILE, b"%08x\n" % crc32c(body) + body)
+    write_atomically(filesystem, path / MANIFEST_FILE, b"%08x\n" % crc32c(body) + body)
 
 
-def read_inventory(filesystem: FileSystem, path: Path) -> dict[str, LogInventory]:
+def read_manifest(filesystem: FileSystem, path: Path) -> dict[str, LogInventory]:
     """The inventories by name of the partition directory. Empty if the file is missing or broken,
     or another program has used the directory since it was written.
     """
-    needed = (INVENTORY_FILE, RECOVERY_POINT_FILE)
+    needed = (MANIFEST_FILE, RECOVERY_POINT_FILE)
     if not all(filesystem.exists(path / name) for name in needed):
         return {}
-    body = inventory_body(read_whole(filesystem, path / INVENTORY_FILE))
+    body = manifest_body(read_whole(filesystem, path / MANIFEST_FILE))
     if body is None:
         return {}
     content = json.loads(body)
@@ -86,14 +86,14 @@ def read_inventory(filesystem: FileSystem, path: Path) -> dict[str, LogInventory
     return {name: _from_rows(rows) for name, rows in content["logs"].items()}
 
 
-def inventory_body(content: bytes) -> bytes | None:
+def manifest_body(content: bytes) -> bytes | None:
     """None if the checksum before the body does not match."""
     checksum, _, body = content.partition(b"\n")
     return body if checksum == b"%08x" % crc32c(body) else None
 
 
-def drop_inventory(filesystem: FileSystem, path: Path) -> None:
-    filesystem.remove(path / INVENTORY_FILE)
+def drop_manifest(filesystem: FileSystem, path: Path) -> None:
+    filesystem.remove(path / MANIFEST_FILE)
 
 
 def inventory_text(inventory: LogInventory) -> str:

@@ -81,7 +81,7 @@ class Logs:
         recovery_points = self.checkpoints.read(RECOVERY_POINT_FILE)
         log_starts = self.checkpoints.read(LOG_START_FILE)
         high_watermarks = self.checkpoints.read(HIGH_WATERMARK_FILE)
-        inventory = self._take_out_inventory() if is_clean else {}
+        inventories = self._take_out_manifest() if is_clean else {}
         found, self.unknown_names = self.directory.list_partitions()
         for number, entry in enumerate(found):
             on_log(number, len(found))
@@ -97,18 +97,18 @@ class Logs:
                         recovery_point=recovery_points.get(partition, 0),
                         log_start_offset=log_starts.get(partition, Offset(0)),
                         high_watermark=high_watermarks.get(partition, Offset(0)),
-                        left=inventory.get(entry.name),
+                        inventory=inventories.get(entry.name),
                     )
                 self._load_one(entry, checkpointed, is_clean=is_clean, now_ms=now_ms)
 
-    def _take_out_inventory(self) -> dict[str, manifest.LogInventory]:
+    def _take_out_manifest(self) -> dict[str, manifest.LogInventory]:
         """Reads and removes the manifest: it describes the last stop, so it would be wrong after a
         crash of this node.
         """
         with self.directory.offline_on_error:
-            inventory = manifest.read_inventory(self.directory.filesystem, self.directory.path)
-            manifest.drop_inventory(self.directory.filesystem, self.directory.path)
-            return inventory
+            inventories = manifest.read_manifest(self.directory.filesystem, self.directory.path)
+            manifest.drop_manifest(self.directory.filesystem, self.directory.path)
+            return inventories
 
     def _load_one(
         self, entry: PartitionDirectory, checkpointed: Checkpointed, *, is_clean: bool, now_ms: int
@@ -196,8 +196,8 @@ class Logs:
     def making(
         self, topic_ids: Mapping[TopicPartition, Uuid], now_ms: int, do_all: DoAll = map
     ) -> Steps[dict[TopicPartition, KafkaError]]:
-        """Creates these logs, one at a step, and settles. Returns the errors of those that failed.
-        To make a file does not sync anything, but may wait for the syncs of others.
+        """Creates these logs, one per step, and settles. Returns the errors of those that failed.
+        Creating a file syncs nothing, but may wait for running syncs.
         """
         refused: dict[TopicPartition, KafkaError] = {}
         try:
@@ -461,7 +461,7 @@ class Logs:
             # Changed or not: the manifest is validated by their modification times.
             self.checkpoints.forget_written()
             run_here(self.checkpoints.writing())
-            self._write_inventory()
+            self._write_manifest()
             self.directory.mark_clean_stop(broker_epoch)
         finally:
             self.directory.close()
@@ -472,11 +472,11 @@ class Logs:
             log.abandon()
         self.directory.close()
 
-    def _write_inventory(self) -> None:
+    def _write_manifest(self) -> None:
         names = [log.path.name for log in self._all() if log.damage is None]
         # The manifest is optional: a disk that has no room for it can still be stopped cleanly.
         with contextlib.suppress(DiskFullError), self.directory.offline_on_error:
-            manifest.write_inventory(self.directory.filesystem, self.directory.path, names)
+            manifest.write_manifest(self.directory.filesystem, self.directory.path, names)
 
     def _close_all(self) -> None:
         """Closes all logs, even if one fails."""

@@ -57,8 +57,8 @@ class NotCachedError(MoldauError):
             return partial(self._failed, error)
 
     def _failed(self, error: OSError | DamagedFileError) -> None:
-        is_of_the_name = isinstance(error, FileNotFoundError | DamagedFileError)
-        if self._is_current() or not is_of_the_name:
+        concerns_the_file = isinstance(error, FileNotFoundError | DamagedFileError)
+        if self._is_current() or not concerns_the_file:
             raise error
 
 
@@ -95,7 +95,7 @@ class ReadSegment(Protocol):
     def cached_view(self, position: int, size: int) -> memoryview | None:
         """As `File.cached_view`. The bytes are known to be sound."""
 
-    def opened_apart(self) -> None:
+    def opened_in_thread(self) -> None:
         """A thread has opened the file, so opening it again does not wait for the disk."""
 
     def bounds(self, position: int) -> Bounds:
@@ -169,7 +169,9 @@ class CachedReads:
             )
 
     def need(self, segment: ReadSegment, index: Loadable) -> None:
-        """A broken index is skipped here; the code that rebuilds indexes handles it."""
+        """Raises NotCachedError unless the index is in memory. A broken index is skipped here; the
+        code that rebuilds indexes handles it.
+        """
         path = index.path
         if not index.is_loaded and path not in self._tried:
             self._tried.add(path)
@@ -256,7 +258,7 @@ class CachedReads:
         def adopt(checked_end: int) -> None:
             # Compaction may have put another file under the name that the thread opened.
             if is_unchanged():
-                segment.opened_apart()
+                segment.opened_in_thread()
                 # The kernel reads ahead, so more of the page cache is fresh from the disk and
                 # differs from the bytes that were checked.
                 segment.doubt()

@@ -1,5 +1,5 @@
 """Inspects directories. A partition shows all its files in order; a log directory shows one row for
-each partition and reports only problems and oddities of its files.
+each partition and reports only the problems of its files.
 """
 
 from collections.abc import Iterator
@@ -88,8 +88,8 @@ def inspect_log_directory(path: Path, options: InspectionOptions) -> Iterator[It
     ends: dict[TopicPartition, PartitionFound] = {}
     log_starts = _read_offsets(path / LOG_START_FILE, options)
     for partition in partitions:
-        row, odd = _summarize(path, partition, options)
-        complaints += odd
+        row, found = _summarize(path, partition, options)
+        complaints += found
         if partition.kind is DirectoryKind.PARTITION:
             log_start = log_starts.get(partition.topic_partition, Offset(0))
             row = replace(row, start_offset=max(row.start_offset, log_start))
@@ -138,18 +138,18 @@ def _summarize(
 ) -> tuple[PartitionFound, list[Item]]:
     directory = path / partition.name
     totals = _PartitionTotals(directory)
-    odd: list[Item] = []
+    found: list[Item] = []
     # Rows are not shown, so a limit on them would only hide problems.
     options = replace(options, rows_max=None, bytes_max=None)
     try:
         for item in _partition_items(directory, options, totals):
             totals.add(item)
             if isinstance(item, Problem):
-                odd.append(item)
+                found.append(item)
     except OSError as error:
-        odd.append(_unreadable(directory, error))
+        found.append(_unreadable(directory, error))
         totals.problems += 1
-    return totals.row(partition.name, _STATES[partition.kind]), odd
+    return totals.row(partition.name, _STATES[partition.kind]), found
 
 
 def _partition_items(

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from moldau.frozen import frozen
-from moldau.storage.directory.clean_stop_manifest import INVENTORY_FILE
+from moldau.storage.directory.clean_stop_manifest import MANIFEST_FILE
 from moldau.storage.disk.filesystem import FileSystem
 from moldau.storage.disk.reserve import RESERVE_FILE
 from moldau.storage.inspection.items import FileKind
@@ -32,7 +32,7 @@ _BY_NAME = {
     ".kafka_cleanshutdown": FileKind.CLEAN_SHUTDOWN,
     "quorum-state": FileKind.QUORUM_STATE,
     DAMAGE_FILE_NAME: FileKind.DAMAGE_NOTE,
-    INVENTORY_FILE: FileKind.INVENTORY,
+    MANIFEST_FILE: FileKind.INVENTORY,
     ".lock": FileKind.LOCK,
     RESERVE_FILE: FileKind.RESERVE,
 }

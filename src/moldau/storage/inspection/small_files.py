@@ -8,7 +8,7 @@ from pathlib import Path
 
 from moldau.protocol.errors import MoldauError
 from moldau.storage.directory.checkpoints import read_offsets
-from moldau.storage.directory.clean_stop_manifest import inventory_body
+from moldau.storage.directory.clean_stop_manifest import manifest_body
 from moldau.storage.directory.meta_properties import read_meta_properties
 from moldau.storage.directory.partition_metadata import read_topic_id
 from moldau.storage.disk.failures import DamagedFileError, excerpt
@@ -130,7 +130,7 @@ def _damage_note(path: Path, options: InspectionOptions) -> Iterator[Item]:
 
 
 def _inventory(path: Path, options: InspectionOptions) -> Iterator[Item]:
-    body = inventory_body(read_whole(options.filesystem, path))
+    body = manifest_body(read_whole(options.filesystem, path))
     if body is None:
         raise ValueError("the checksum does not match")
     yield from _json_object(body, required=("version",))

@@ -109,7 +109,7 @@ class LeaderRules(NamedTuple):
     validation: ValidationRules
     codec: Compression | None
     """None keeps the producer's codec."""
-    common: tuple[int, int, bool, int] | None
+    stamp_limits: tuple[int, int, bool, int] | None
     """The limits for `stamp_batch`; None if every batch must be changed."""
 
 
@@ -137,11 +137,11 @@ def rules_for(log: "Log", context: AppendContext) -> LeaderRules:
         decompressed_bytes_max=context.output_bytes_max,
     )
     codec = _CODECS[config.compression_type]
-    common = None
+    stamp_limits = None
     if origin is AppendOrigin.CLIENT and not stamps and codec in {None, Compression.NONE}:
         bytes_max = min(config.max_message_bytes, config.segment_size_max)
-        common = (*timestamp_range(validation), config.compacts, bytes_max)
-    log.leader_rules = LeaderRules(config, now_ms, origin, validation, codec, common)
+        stamp_limits = (*timestamp_range(validation), config.compacts, bytes_max)
+    log.leader_rules = LeaderRules(config, now_ms, origin, validation, codec, stamp_limits)
     return log.leader_rules
 
 
@@ -177,8 +177,8 @@ def append_as_leader(
             raise KafkaError(ErrorCode.INVALID_RECORD, "the append holds no whole batch")
         return result
     rules = rules_for(log, context)
-    if rules.common is not None:
-        header = stamp_batch(records, log.log_end_offset, context.leader_epoch, rules.common)
+    if rules.stamp_limits is not None:
+        header = stamp_batch(records, log.log_end_offset, context.leader_epoch, rules.stamp_limits)
         if header is not None:
             return _append_stamped(log, records, header, context)
     if context.origin is AppendOrigin.CLIENT:

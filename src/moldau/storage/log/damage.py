@@ -46,12 +46,12 @@ class Damage(NamedTuple):
 
 
 def note_damage(
-    filesystem: FileSystem, path: Path, reason: str, left: LogInventory | None = None
+    filesystem: FileSystem, path: Path, reason: str, inventory: LogInventory | None = None
 ) -> None:
-    """Makes every later start scan the whole log, even after a clean stop, and compare it with the
-    manifest of the previous stop, if the damage was found that way.
+    """Makes every later start scan the whole log, even after a clean stop. With `inventory`, they
+    also compare the segments with those of the last clean stop.
     """
-    note = reason + "\n" + (inventory_text(left) + "\n" if left else "")
+    note = reason + "\n" + (inventory_text(inventory) + "\n" if inventory else "")
     write_atomically(filesystem, path / DAMAGE_FILE_NAME, note.encode())
 
 

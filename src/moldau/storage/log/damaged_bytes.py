@@ -55,8 +55,8 @@ class DamagedBytes(NamedTuple):
 
 
 class TolerantScan:
-    """As `SegmentScan` with checksums, but it continues after damage if that lies at an offset
-    before `promised_end`; elsewhere it ends there. `damaged` lists the bytes that were skipped.
+    """As `SegmentScan` with checksums, but it continues after damage at an offset before
+    `promised_end`; after other damage it ends. `damaged` lists the bytes that were skipped.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class TolerantScan:
     def _drop_held_if_wrong(self) -> None:
         """Drops the held batch if its own offset is the wrong one."""
         held = self._held
-        if held is not None and self._is_wrong(held, self.valid_end):
+        if held is not None and self._has_wrong_offset(held, self.valid_end):
             self.valid_end, self.next_offset, self._held = held[POSITION], self._held_from, None
 
     def _skip_damaged(self, problem: str) -> int:
@@ -142,7 +142,7 @@ class TolerantScan:
         )
         return end
 
-    def _is_wrong(self, held: ScannedBatch, position: int) -> bool:
+    def _has_wrong_offset(self, held: ScannedBatch, position: int) -> bool:
         """Checksums do not cover offsets. If the offset of a batch is corrupted upwards, the next
         batch seems to come before it.
         """

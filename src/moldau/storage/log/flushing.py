@@ -108,12 +108,12 @@ class FlushTicket:
 
 
 class GroupFlusher:
-    """All logs with unsynced changes. One round covers every append made before `begin`, for so
-    many logs, and no more than may hold files open at once; the others stay dirty. Rounds do not
-    overlap.
+    """All logs with unsynced changes. One round covers every append made before `begin`, for at
+    most `logs_max` logs, and no more than may hold files open at once; the others stay dirty.
+    Rounds do not overlap.
 
     Each log has a place in the queue, and a round takes the lowest. A log that becomes dirty is
-    placed directly after those of the last round; `queue_behind` makes the logs of one client
+    placed directly after those of the last round; `queue_after` makes the logs of one client
     follow each other. So a client that writes to thousands of logs delays others by a round or two.
     """
 
@@ -151,10 +151,10 @@ class GroupFlusher:
         if not had_work and self._on_work is not None:
             self._on_work()
 
-    def queue_behind(self, place: int, log: "LogState", *, is_first: bool) -> int:
-        """The log was appended to by a client whose last log has this place. Returns the client's
-        new last place. Unless this append was the `is_first` since the last round, the log may be
-        in the queue for another client, and keeps the better of the two places.
+    def queue_after(self, place: int, log: "LogState", *, is_first: bool) -> int:
+        """Queues the log after `place`, the place of the last log that the same client appended to.
+        Returns the client's new last place. `is_first`: the first append to this log since the
+        last round. Otherwise the log may be queued for another client, and keeps the better place.
         """
         next_place = max(place, self._reached) + 1
         if log not in self._dirty or (not is_first and next_place >= self._dirty[log]):

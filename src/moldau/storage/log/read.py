@@ -270,7 +270,7 @@ def batch_of_time(
     if timestamp_ms == ListOffsetsTimestamp.MAX_TIMESTAMP:
         return _latest_batch(log, reads)
     for segment in log.segments:
-        segment.know_max_timestamp(reads)
+        segment.load_max_timestamp(reads)
         if segment.largest_timestamp_ms() >= timestamp_ms:
             for span in segment.batches_from_time(timestamp_ms, start_offset, reads):
                 if span.max_timestamp_ms >= timestamp_ms and span.last_offset >= start_offset:
@@ -280,7 +280,7 @@ def batch_of_time(
 
 def _latest_batch(log: "Log", reads: CachedReads | None) -> BatchOfTime | None:
     for each in log.segments:
-        each.know_max_timestamp(reads)
+        each.load_max_timestamp(reads)
     segment = max(log.segments, key=lambda candidate: candidate.max_timestamp[0])
     max_ms, last_offset = segment.max_timestamp
     span = segment.locate(Offset(last_offset), reads) if max_ms >= 0 else None

@@ -62,8 +62,8 @@ class Checkpointed:
     recovery_point: int = 0
     log_start_offset: Offset = Offset(0)
     high_watermark: Offset = Offset(0)
-    left: LogInventory | None = None
-    """The manifest entry of the previous clean stop, if known."""
+    inventory: LogInventory | None = None
+    """The segments as of the previous clean stop, if known."""
 
     @property
     def promised_end(self) -> int:
@@ -74,7 +74,7 @@ class Checkpointed:
             self,
             recovery_point=min(self.recovery_point, end_offset),
             high_watermark=min(self.high_watermark, end_offset),
-            left=None,
+            inventory=None,
         )
 
 
@@ -152,12 +152,12 @@ class _Loader:
         segments = self._segments(files)
         self._snapshots = ProducerSnapshots(self._filesystem, self._path)
         self._epochs = self._read_epochs()
-        self._left = self._checkpointed.left or {}
-        suspect = DAMAGE_FILE_NAME in listed
-        suspects = noted_segments(self._filesystem, self._path) if suspect else frozenset()
+        self._inventory = self._checkpointed.inventory or {}
+        is_noted = DAMAGE_FILE_NAME in listed
+        suspects = noted_segments(self._filesystem, self._path) if is_noted else frozenset()
         if suspects is None:
             self._scan_from = 0
-            self._left = noted_inventory(self._filesystem, self._path) or self._left
+            self._inventory = noted_inventory(self._filesystem, self._path) or self._inventory
         for segment in segments:
             if segment.base_offset in (suspects or ()):
                 segment.examine()
@@ -181,13 +181,13 @@ class _Loader:
                 Offset(end_offset), start, Offset(-1), f"it ends before its start offset {start}"
             )
         loaded = self._result(segments, Offset(end_offset), damage, is_clean=is_clean)
-        self._note(damage, segments, is_noted=suspect)
+        self._note(damage, segments, is_noted=is_noted)
         return loaded
 
     def _note(self, damage: Damage | None, segments: list[Segment], *, is_noted: bool) -> None:
         reasons = {s.base_offset: str(each) for s in segments for each in s.damaged}
         if damage is not None:
-            note_damage(self._filesystem, self._path, damage.reason, self._left)
+            note_damage(self._filesystem, self._path, damage.reason, self._inventory)
         elif reasons:
             note_damaged_segments(self._filesystem, self._path, reasons)
         elif is_noted:
@@ -272,37 +272,40 @@ class _Loader:
         """Rebuilds missing indexes of segments that no scan will visit. Returns False if only a
         scan can help: a lost transaction index can be rebuilt from the batches alone.
         """
-        there = {(name.base_offset, name.kind) for name in files}
+        existing = {(name.base_offset, name.kind) for name in files}
         first_scanned = len(segments)
         if not is_clean:
             first_scanned = max(Segments(segments).floor_index(Offset(self._scan_from)), 0)
         for segment in segments[:first_scanned]:
             base_offset = segment.base_offset
-            if not self._has_its_aborts(segment):
+            if not self._has_all_aborts(segment):
                 self._scan_from = min(self._scan_from, base_offset)
                 return False
-            if (base_offset, TRANSACTION_INDEX_SUFFIX) in there:
+            if (base_offset, TRANSACTION_INDEX_SUFFIX) in existing:
                 try:
                     segment.transaction_index.sanity_check()
                 except CorruptIndexError:
                     self._scan_from = min(self._scan_from, base_offset)
                     return False
-            if not {(base_offset, OFFSET_INDEX_SUFFIX), (base_offset, TIME_INDEX_SUFFIX)} <= there:
+            if (
+                not {(base_offset, OFFSET_INDEX_SUFFIX), (base_offset, TIME_INDEX_SUFFIX)}
+                <= existing
+            ):
                 segment.rebuild_indexes()
         return True
 
-    def _has_its_aborts(self, segment: Segment) -> bool:
-        entry = self._left.get(segment.base_offset)
+    def _has_all_aborts(self, segment: Segment) -> bool:
+        entry = self._inventory.get(segment.base_offset)
         return entry is None or entry.aborted_checksum == checksum_of(
             self._filesystem, segment.path(TRANSACTION_INDEX_SUFFIX)
         )
 
     def _lost_since_clean_stop(self, segments: list[Segment]) -> Damage | None:
         """Detects files that are missing or shorter, even where the rest looks sound."""
-        there = {segment.base_offset: segment for segment in segments}
+        by_base_offset = {segment.base_offset: segment for segment in segments}
         sound: Segment | None = None
-        for base_offset, entry in sorted(self._left.items()):
-            segment = there.get(Offset(base_offset))
+        for base_offset, entry in sorted(self._inventory.items()):
+            segment = by_base_offset.get(Offset(base_offset))
             if segment is not None and segment.size >= entry.log_bytes:
                 sound = segment
                 continue
@@ -407,7 +410,7 @@ class _Loader:
         return end.offset, None
 
     def _restore_producers(self, segments: list[Segment]) -> None:
-        """As of the start of the last of `segments`, the first that will be scanned."""
+        """As of the start of the last of `segments`, which will be scanned first."""
         if not segments:
             return
         base_offset = segments[-1].base_offset

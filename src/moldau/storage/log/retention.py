@@ -52,7 +52,7 @@ def _delete_by_time(log: Log, now_ms: int, reads: CachedReads | None) -> int:
         return 0
 
     def is_too_old(segment: Segment, _end_offset: Offset) -> bool:
-        segment.know_max_timestamp(reads)
+        segment.load_max_timestamp(reads)
         return now_ms - segment.largest_timestamp_ms() > retention_ms
 
     return _delete(log, now_ms, is_too_old)

@@ -62,9 +62,9 @@ class ProducerAppend:
         "_transaction_version",
         "_verification",
         "completed",
+        "ended_verifications",
         "entries",
         "started",
-        "verified",
     )
 
     def __init__(
@@ -81,8 +81,10 @@ class ProducerAppend:
         self.entries: dict[int, ProducerEntry] = {}
         self.started: list[tuple[int, int]] = []
         """(first offset, producer id) of transactions that this append opens."""
-        self.verified: list[tuple[int, int | None]] = []
-        """(producer id, the epoch if the end raised it) of verifications that are used up."""
+        self.ended_verifications: list[tuple[int, int | None]] = []
+        """(producer id, the marker's epoch if the end raised it) of verifications that this append
+        ends.
+        """
         self.completed: list[CompletedTransaction] = []
 
     def add_data(self, batch: DataBatch) -> BatchMetadata | None:
@@ -117,7 +119,7 @@ class ProducerAppend:
             ),
         )
         if transactional:
-            self.verified.append((producer_id, None))
+            self.ended_verifications.append((producer_id, None))
             if entry.transaction_first_offset < 0:
                 entry.transaction_first_offset = first_offset
                 self.started.append((first_offset, producer_id))
@@ -190,7 +192,7 @@ class ProducerAppend:
         entry.end_transaction(marker)
         # Only an end that raised the epoch leaves room for a next transaction in that epoch.
         raised_epoch = marker.producer_epoch if version >= BUMPS_EPOCH_FROM else None
-        self.verified.append((marker.producer_id, raised_epoch))
+        self.ended_verifications.append((marker.producer_id, raised_epoch))
         self.entries[marker.producer_id] = entry
         return completed
 

@@ -64,7 +64,7 @@ class ForgottenBatches:
         files: list[_File] = []
         searched_bytes = 0
         for segment in reversed(self._segments.overlapping(Offset(0), Offset(end_offset))):
-            files.append(_File(segment.path(), segment.size, segment.apart()))
+            files.append(_File(segment.path(), segment.size, segment.copy_for_thread()))
             # The last one also holds later batches.
             searched_bytes += segment.size if len(files) > 1 else 0
             if searched_bytes >= SEARCH_BYTES:

@@ -101,7 +101,7 @@ class ProducerStateTable:
         """The table was rebuilt from a log without its beginning."""
         self.search_log: SearchLog | None = None
         self.verifies = False
-        """A transaction can only be opened with a verification: there is a coordinator."""
+        """Whether a transaction can only be opened with a verification from its coordinator."""
         self.verifications = Verifications()
 
     def begin_append(
@@ -115,8 +115,8 @@ class ProducerStateTable:
 
     def expects(self, header: ScannedBatch) -> ProducerEntry | None:
         """The usual case, which must be fast: the batch is the next one of its producer, in the
-        same epoch and in no transaction. Call `advance` once it is in the log. None decides
-        nothing.
+        same epoch and in no transaction. Call `advance` once it is in the log. If the result is
+        None, the batch needs the full check.
         """
         entry = self._entries.get(header[PRODUCER_ID])
         if (
@@ -151,7 +151,7 @@ class ProducerStateTable:
             self._put(producer_id, entry)
         for first_offset, producer_id in append.started:
             self._open(Offset(first_offset), producer_id)
-        for producer_id, marker_epoch in append.verified:
+        for producer_id, marker_epoch in append.ended_verifications:
             self.verifications.end(producer_id, marker_epoch)
 
     def recall(self, entry: ProducerEntry) -> bool:

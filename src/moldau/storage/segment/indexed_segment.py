@@ -152,7 +152,7 @@ class IndexedSegment(ReadableSegment):
             self.rebuild_indexes()
             return use(*args, **kwargs)
 
-    def know_max_timestamp(self, reads: CachedReads | None) -> None:
+    def load_max_timestamp(self, reads: CachedReads | None) -> None:
         """Makes `max_timestamp` available in memory. With `reads`, this does not wait for
         the disk.
         """
@@ -207,32 +207,32 @@ class IndexedSegment(ReadableSegment):
         if not self.sealed:
             return super().examination()
         path, size, is_unchanged = self.path(), self.size, self.unchanged_since_now()
-        apart = self.apart()
+        copy = self.copy_for_thread()
 
         def examine() -> Adopt:
             file = self.filesystem.open(path)
             try:
-                apart.rebuild_from(file, size)
+                copy.rebuild_from(file, size)
             finally:
                 file.close()
             return adopt
 
         def adopt() -> None:
             if is_unchanged():
-                self.offset_index, self.time_index = apart.offset_index, apart.time_index
-                self._max_timestamp, self._is_full = apart.max_timestamp, None
+                self.offset_index, self.time_index = copy.offset_index, copy.time_index
+                self._max_timestamp, self._is_full = copy.max_timestamp, None
                 # On a full disk entries stay in memory. No sync is needed here: an index that a
                 # power failure tears is rebuilt by its next reader.
                 with contextlib.suppress(DiskFullError), refused_if_full(self.path()):
                     self._write_indexes()
                 self.release_indexes()
-                self.note_damaged(apart.damaged)
+                self.note_damaged(copy.damaged)
 
         return examine
 
-    def apart(self) -> "IndexedSegment":
+    def copy_for_thread(self) -> "IndexedSegment":
         """The same segment for a thread, with indexes of its own."""
-        apart = IndexedSegment(
+        copy = IndexedSegment(
             self.filesystem,
             self.directory,
             self.base_offset,
@@ -240,8 +240,8 @@ class IndexedSegment(ReadableSegment):
             created_ms=self.created_ms,
             life=self._life,
         )
-        apart.offset_limit = self.offset_limit
-        return apart
+        copy.offset_limit = self.offset_limit
+        return copy
 
     def rebuild_from(self, file: File, size: int) -> None:
         """As `rebuild_indexes`, from an open file and in memory only: the names of the index files

@@ -307,7 +307,7 @@ class OffsetIndex(_Index):
         return Offset(self.base_offset + self._keys[slot]), self._values[slot]
 
     def position_well_before(self, position: int) -> int:
-        """The position of the last entry but one at or before `position`; the start if there are
+        """The position of the second to last entry at or before `position`; the start if there are
         not two.
         """
         self._load()

@@ -94,7 +94,7 @@ class ReadableSegment(SegmentFiles):
     def cached_view(self, position: int, size: int) -> memoryview | None:
         return None if self._file is None else self._file.cached_view(position, size)
 
-    def opened_apart(self) -> None:
+    def opened_in_thread(self) -> None:
         _ = self.file
 
     def note_checked(self, start: int, end: int) -> None:

@@ -85,8 +85,8 @@ class Segment(IndexedSegment):
             boundary = self._sound_boundary(limit, start, reads)
             if boundary is not None:
                 return boundary
-        # A batch after the last indexed one but one certainly ends before the limit, so an offset
-        # is known there.
+        # The last indexed batch before the limit may end beyond it. The one before that does not,
+        # so an offset is known.
         start = floor if is_near else max(floor, index.position_well_before(limit))
         return self._walked_boundary(limit, start, reads)
 
@@ -195,8 +195,8 @@ class Segment(IndexedSegment):
         self.first_timestamp_ms()
 
     def waited_for_roll_ms(self, now_ms: int, newest_timestamp_ms: int) -> int:
-        """Uses the records' time if they have one: a log that is filled with old records rolls like
-        one that is filled now.
+        """The age of the segment, which decides when it rolls. Uses the records' time if they have
+        one: a log that is filled with old records rolls like one that is filled now.
         """
         first_ms = self.first_timestamp_ms()
         return newest_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.created_ms

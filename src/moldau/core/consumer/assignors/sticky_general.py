@@ -68,15 +68,15 @@ class GeneralAssignment:
     def _keep_owned(self) -> set[TopicPartition]:
         kept: set[TopicPartition] = set()
         for member, share in self._current.items():
-            still = []
+            kept_share = []
             for partition in share:
                 is_subscribed = partition.topic in self._members[member].topics
                 if is_subscribed and not self._racks.mismatch(member, partition):
-                    still.append(partition)
+                    kept_share.append(partition)
                 else:
                     self._must_give_up = True
-            self._current[member] = still
-            kept.update(still)
+            self._current[member] = kept_share
+            kept.update(kept_share)
         return kept
 
     # Balancing.

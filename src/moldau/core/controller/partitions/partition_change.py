@@ -25,7 +25,7 @@ class Election(Enum):
     PREFERRED = auto()
     """Elects the first replica if it is in sync."""
     UNCLEAN = auto()
-    """Prefers a leader that may have lost records to no leader."""
+    """A leader that may have lost records is better than no leader."""
 
 
 @frozen(kw_only=True)

@@ -114,7 +114,8 @@ class _Stripes:
             )
 
     def place(self, replication_factor: int) -> list[int]:
-        # Every broker has led once: shuffle, so that the next turn gives other sets of replicas.
+        # Every unfenced broker leads a partition now: shuffle, so that the next ones get other sets
+        # of replicas.
         if self._round == self._unfenced_count and self._unfenced_count > 1:
             self._shuffle()
             self._round = 0
@@ -122,11 +123,11 @@ class _Stripes:
         leader, leader_rack = self._leader()
         replicas = [leader]
         at = self._first
-        is_first_turn = True
+        is_first_pass = True
         while len(replicas) < replication_factor:
-            # The leader is its rack's share of the first turn.
-            if is_first_turn and at == leader_rack:
-                is_first_turn = False
+            # In the first pass over the racks, the leader counts as its rack's replica.
+            if is_first_pass and at == leader_rack:
+                is_first_pass = False
             else:
                 broker = self._racks[at].next(self._round)
                 if broker is not None:
