@@ -19,10 +19,10 @@ from moldau.core.producer.sending import Sending, SendRules, Verdict
 from moldau.core.producer.splitting import halves
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.records.batches import RecordBatch
-from moldau.types import PRODUCER_EPOCH_MAX
+from moldau.types import PRODUCER_EPOCH_MAX, ProducerEpoch
 
 TOPIC = "t"
-IDENTITY = ProducerIdentity(7, 0)
+IDENTITY = ProducerIdentity(7, ProducerEpoch(0))
 RULES = SendRules(linger_ms=10, delivery_timeout_ms=1_000, backoff=Backoff(10, 50))
 
 
@@ -194,7 +194,7 @@ def test_the_last_epoch_is_followed_by_a_new_id() -> None:
     (request,) = producer.take()
     producer.classify(request[0], ErrorCode.UNKNOWN_PRODUCER_ID)
     assert producer.sending.identity is None
-    producer.sending.identified(ProducerIdentity(8, 0))
+    producer.sending.identified(ProducerIdentity(8, ProducerEpoch(0)))
     producer.now_ms = 1_000
     (request,) = producer.take()
     assert (request[0].identity, request[0].sequence) == ((8, 0), 0)

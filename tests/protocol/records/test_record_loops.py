@@ -32,6 +32,7 @@ from moldau.protocol.records.checksum import crc32c
 from moldau.protocol.records.compression import Compression
 from moldau.protocol.records.record_columns import BinaryColumn, HeaderColumns, SourceColumns
 from moldau.protocol.records.record_loops import scan_batches
+from moldau.types import ProducerEpoch
 
 Loops = tuple[Any, Any]
 
@@ -207,7 +208,7 @@ def test_loop_and_twin_scan_the_same(
 def test_a_scan_returns_all_headers_and_stops_at_damage(loops: Loops) -> None:
     scan = loops[0].scan_batches
     options = BatchOptions(
-        partition_leader_epoch=4, producer_id=9, producer_epoch=2, base_sequence=7
+        partition_leader_epoch=4, producer_id=9, producer_epoch=ProducerEpoch(2), base_sequence=7
     )
     first, second = (
         build_batch(simple_records(3), options),

@@ -28,6 +28,7 @@ from moldau.types import (
     Buffer,
     LeaderEpoch,
     Offset,
+    ProducerEpoch,
     TopicPartition,
     Uuid,
 )
@@ -153,7 +154,7 @@ class Partition:
         return result
 
     def begin_verification(
-        self, producer_id: int, epoch: int, sequence: int, *, adds: bool
+        self, producer_id: int, epoch: ProducerEpoch, sequence: int, *, adds: bool
     ) -> Verification | None:
         """The verification that an append passes in a `VerifiedBatch` to open a transaction; None
         if it needs none.

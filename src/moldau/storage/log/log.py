@@ -137,12 +137,12 @@ class Log(LogState):
         with self.read_damage_handler:
             return log_read.batch_of_time(self, timestamp_ms, start_offset, reads)
 
-    def start_leader_epoch(self, epoch: int) -> None:
+    def start_leader_epoch(self, epoch: LeaderEpoch) -> None:
         """Records that this leader's epoch starts here, before its first record exists. That record
         also makes the epoch durable: an epoch without records is not needed after a restart.
         """
         with self.damage_handler:
-            self.epochs.assign(LeaderEpoch(epoch), Offset(self.log_end_offset))
+            self.epochs.assign(epoch, self.log_end_offset)
 
     def skip_to(self, offset: Offset, now_ms: int) -> None:
         """The log being copied has no records between our end and `offset`; continue there."""

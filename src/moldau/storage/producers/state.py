@@ -38,7 +38,7 @@ from moldau.storage.producers.entry import (
 )
 from moldau.storage.producers.unreplicated import UnreplicatedTransactions
 from moldau.storage.producers.verification import Verification, Verifications
-from moldau.types import FIRST_OFFSET, Offset
+from moldau.types import FIRST_OFFSET, Offset, ProducerEpoch
 
 __all__ = [
     "TRANSACTION_VERSION_UNKNOWN",
@@ -150,7 +150,7 @@ class ProducerStateTable:
         for producer_id, entry in append.entries.items():
             self._put(producer_id, entry)
         for first_offset, producer_id in append.started:
-            self._open(Offset(first_offset), producer_id)
+            self._open(first_offset, producer_id)
         for producer_id, marker_epoch in append.ended_verifications:
             self.verifications.end(producer_id, marker_epoch)
 
@@ -167,7 +167,7 @@ class ProducerStateTable:
             raise self.search_log(entry, partial(self._recall, entry.producer_id, entry.epoch))
         return True
 
-    def _recall(self, producer_id: int, epoch: int, found: list[BatchMetadata]) -> None:
+    def _recall(self, producer_id: int, epoch: ProducerEpoch, found: list[BatchMetadata]) -> None:
         """Keeps only those directly before the remembered ones: compaction and damage
         leave gaps.
         """
@@ -236,7 +236,7 @@ class ProducerStateTable:
     def active_producers(self) -> Mapping[int, ProducerEntry]:
         return MappingProxyType(self._entries)
 
-    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+    def has_open_transaction(self, producer_id: int, epoch: ProducerEpoch) -> bool:
         entry = self._entries.get(producer_id)
         return entry is not None and entry.transaction_first_offset >= 0 and entry.epoch == epoch
 
