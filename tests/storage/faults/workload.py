@@ -239,7 +239,7 @@ class Workload:
         step.after = replace(
             self.state, batches=kept, durable_start=min(self.state.durable_start, end)
         )
-        self.node.logs.truncate({NAME: offset}, self.now_ms)
+        self.node.logs.truncate({NAME: Offset(offset)}, self.now_ms)
         log = self.node.log
         assert log.log_end_offset <= max(offset, self.state.log_start)
         self.state = replace(
@@ -254,7 +254,7 @@ class Workload:
     def start_over(self, step: Step) -> None:
         offset = self.state.log_end + self.rng.randrange(5)
         step.after = State((), offset, offset, 0, self.state.leader_epoch)
-        self.node.logs.truncate_fully_and_start_at(NAME, offset, self.now_ms)
+        self.node.logs.truncate_fully_and_start_at(NAME, Offset(offset), self.now_ms)
         self.state = step.after
         self.node.cleaner.truncated(NAME, Offset(0))
 
@@ -262,7 +262,7 @@ class Workload:
         log = self.node.log
         offset = self.rng.randint(log.log_start_offset, log.high_watermark)
         step.after = replace(self.state, log_start=max(self.state.log_start, offset))
-        start = run_here(self.node.logs.deleting_records({log: offset}))[log]
+        start = run_here(self.node.logs.deleting_records({log: Offset(offset)}))[log]
         if isinstance(start, KafkaError):
             raise start
         self.state = replace(self.state, log_start=start, durable_start=start)

@@ -130,7 +130,7 @@ class LogState:
         if self.producers.first_unstable_offset is None:
             return self.high_watermark
         stable = self.producers.last_stable_offset(self.high_watermark)
-        return Offset(max(stable, min(self.log_start_offset, self.high_watermark)))
+        return max(stable, min(self.log_start_offset, self.high_watermark))
 
     @property
     def countable_end_offset(self) -> Offset:
@@ -150,7 +150,7 @@ class LogState:
         return self._is_marked
 
     @property
-    def recovery_point(self) -> int:
+    def recovery_point(self) -> Offset:
         """Everything before it is durable, including the state that a start after a crash cannot
         rebuild.
         """
@@ -159,7 +159,7 @@ class LogState:
             return self.flushed_offset
         return min(self.flushed_offset, unwritten_from)
 
-    def update_high_watermark(self, offset: Offset) -> int:
+    def update_high_watermark(self, offset: Offset) -> Offset:
         """A follower adopts its leader's value, capped at its own log end; it may fall."""
         self.high_watermark = max(min(offset, self.log_end_offset), self.log_start_offset)
         self.producers.on_high_watermark(self.high_watermark)
@@ -186,7 +186,7 @@ class LogState:
             return False
         self.log_start_offset = offset
         self.flushed_offset = max(self.flushed_offset, offset)
-        self.epochs.truncate_from_start(Offset(offset))
+        self.epochs.truncate_from_start(offset)
         self.producers.on_log_start(offset)
         return True
 
@@ -373,9 +373,9 @@ class LogState:
             return
         with self.damage_handler:
             named_end = self._name_rolled(ticket)
-            self.flushed_offset = Offset(max(self.flushed_offset, named_end))
+            self.flushed_offset = max(self.flushed_offset, named_end)
 
-    def _name_rolled(self, ticket: FlushTicket) -> int:
+    def _name_rolled(self, ticket: FlushTicket) -> Offset:
         """The end offset that the ticket makes durable. For segments that get their final names
         now, it counts only after the next flush has synced those names: Kafka knows the segments by
         no others.

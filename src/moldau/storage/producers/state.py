@@ -187,14 +187,14 @@ class ProducerStateTable:
             known.appendleft(batch)
         entry.batches = tuple(known)
 
-    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
+    def last_stable_offset_after(self, completed: CompletedTransaction) -> Offset:
         """The last stable offset that goes into the transaction index with `completed`, as if it
         were already complete.
         """
         for first_offset, producer_id in self._ongoing.items():
             if producer_id != completed.producer_id:
                 return first_offset
-        return completed.last_offset + 1
+        return Offset(completed.last_offset + 1)
 
     def complete_transaction(self, completed: CompletedTransaction) -> None:
         """Called once the transaction index has it. It stays unstable until the high watermark
