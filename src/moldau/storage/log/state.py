@@ -4,10 +4,8 @@ the life of segments, flushing, damage.
 log start <= last stable offset <= high watermark <= log end; flushed offset <= log end.
 """
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +18,7 @@ from moldau.storage.disk.disk_steps import Steps, run_here
 from moldau.storage.disk.failures import DiskFullError, refused_if_full
 from moldau.storage.log import damage_handling as log_damage
 from moldau.storage.log.damage_handling import DamageHandler
+from moldau.storage.log.deleted_segments import DeletedSegment, DeletedSegments
 from moldau.storage.log.epochs import LeaderEpochCache
 from moldau.storage.log.flushing import FlushTicket, GroupFlusher
 from moldau.storage.log.names import DELETED_SUFFIX, ROLLED_SUFFIX
@@ -114,7 +113,7 @@ class LogState:
         self.is_abandoned = False
         self.is_swapping = False
         """Compaction is replacing segments: no other operation may remove any in the meantime."""
-        self._deleted: deque[tuple[int, Segment | None, Path | None]] = deque()
+        self._deleted = DeletedSegments()
         self.producers.on_high_watermark(self.high_watermark)
 
     def __repr__(self) -> str:
@@ -262,15 +261,16 @@ class LogState:
         called.
         """
         due_ms = now_ms + self.config.file_delete_delay_ms
-        marked: list[tuple[int, Segment | None, Path | None]] = []
+        marked: list[DeletedSegment] = []
         for segment in segments:
             segment.change_life(DELETED_SUFFIX)
-            marked.append((due_ms, segment, self.snapshots.mark_deleted(segment.base_offset)))
+            snapshot = self.snapshots.mark_deleted(segment.base_offset)
+            marked.append(DeletedSegment(due_ms, segment, snapshot))
 
         def retire() -> None:
             for segment in segments:
                 self.segments.remove(segment)
-            self._deleted += marked
+            self._deleted.add(marked)
 
         return retire
 
@@ -278,34 +278,13 @@ class LogState:
         return run_here(self.removing_deleted(now_ms))
 
     def removing_deleted(self, now_ms: int, count_max: int | None = None) -> Steps[int]:
-        """Second step, file.delete.delay.ms later: deletes the files and returns the number of
-        segments. A file system may take long to free the space of a large file.
-        """
+        """Second step, file.delete.delay.ms later. Returns the number of segments."""
         if self._tickets or self.is_swapping:
             # A flush may still hold their files. And until a swap is over, a segment that is being
             # read may have the name of one that was removed before.
             return 0
-        due: list[Path] = []
-        removed = 0
         with self.damage_handler:
-            for due_ms, segment, snapshot in islice(self._deleted, count_max):
-                if due_ms > now_ms:
-                    break
-                if segment is not None:
-                    segment.abandon()
-                    due += segment.paths()
-                if snapshot is not None:
-                    due.append(snapshot)
-                removed += 1
-            if removed:
-                yield lambda: self._remove_all(due)
-                for _ in range(removed):
-                    self._deleted.popleft()
-        return removed
-
-    def _remove_all(self, paths: list[Path]) -> None:
-        for path in paths:
-            self.filesystem.remove(path)
+            return (yield from self._deleted.removing(self.filesystem, now_ms, count_max))
 
     # Durability
 
@@ -436,9 +415,7 @@ class LogState:
         if not self._tickets:
             for segment in self.segments:
                 segment.abandon()
-            for _, retired, _ in self._deleted:
-                if retired is not None:
-                    retired.abandon()
+            self._deleted.abandon()
 
     def moved_to(self, path: Path) -> None:
         """The directory was renamed."""
@@ -451,13 +428,7 @@ class LogState:
         self.mark_dirty()
         for segment in self.segments:
             segment.moved_to(path)
-        for _, retired, _ in self._deleted:
-            if retired is not None:
-                retired.moved_to(path)
-        self._deleted = deque(
-            (due_ms, retired, snapshot and path / snapshot.name)
-            for due_ms, retired, snapshot in self._deleted
-        )
+        self._deleted.moved_to(path)
         self.snapshots.move_to(path)
         self.epochs.moved_to(path / self.epochs.path.name)
 
