@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.core.client.backoff import Backoff
-from moldau.core.producer.batching import Appender, Batch, TopicBuffers
+from moldau.core.producer.batching import Appender, Batch, Hooks, Limits, TopicBuffers
 from moldau.core.producer.partition_queue import Outgoing, ProducerIdentity
 from moldau.core.producer.sending import Sending, SendRules, Verdict
 from moldau.core.producer.splitting import halves
@@ -63,9 +63,15 @@ class Producing:
     def __init__(self, rules: SendRules = RULES, *, batch_bytes: int = 120) -> None:
         self.sending = Sending(rules)
         self.now_ms = 0.0
-        hooks = (lambda: 0, lambda: None, lambda buffers: buffers.sticky, None)
         self.appender = Appender(
-            (batch_bytes, batch_bytes, 1 << 20, 1 << 30), (*hooks, contextlib.nullcontext())
+            Limits(batch_bytes, batch_bytes, record_bytes_max=1 << 20, memory_bytes=1 << 30),
+            Hooks(
+                now_ms=lambda: 0,
+                wake=lambda: None,
+                choose=lambda buffers: buffers.sticky,
+                waiter=None,
+                lock=contextlib.nullcontext(),
+            ),
         )
         self.appender.add_topic(TopicBuffers(TOPIC, 4, True, True))
         self.sending.identified(IDENTITY)
