@@ -172,7 +172,7 @@ class OffsetMethods:
             partitions: The partitions, which need not be assigned.
 
         Returns:
-            For each partition the committed offset; None if there is none.
+            For each partition, the committed offset; None if there is none.
         """
         self._engine.start()
         wanted = partitions_of(partitions)
@@ -194,7 +194,7 @@ class OffsetMethods:
             partitions: The partitions, which need not be assigned.
 
         Returns:
-            For each partition the offset of its first record.
+            For each partition, the offset of its first record.
         """
         return await self._list(partitions, ListOffsetsTimestamp.EARLIEST)
 
@@ -205,7 +205,7 @@ class OffsetMethods:
             partitions: The partitions, which need not be assigned.
 
         Returns:
-            For each partition the offset after the last record that may be read. With
+            For each partition, the offset after the last record that may be read. With
             isolation.level=read_committed this is the last stable offset.
         """
         return await self._list(partitions, ListOffsetsTimestamp.LATEST)
@@ -222,10 +222,10 @@ class OffsetMethods:
         """Looks up records by time.
 
         Args:
-            times: For each partition a time in milliseconds since 1970.
+            times: For each partition, a time in milliseconds since 1970.
 
         Returns:
-            For each partition the first record that is not older; None if all are older.
+            For each partition, the first record that is not older; None if all are older.
         """
         found = await self._find(times_of(times))
         return {

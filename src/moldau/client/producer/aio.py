@@ -296,7 +296,7 @@ class Producer:
         """Commits a consumer's offsets together with the transaction.
 
         Args:
-            offsets: For each partition the offset of the next record to read, alone or as
+            offsets: For each partition, the offset of the next record to read, alone or as
                 `OffsetAndMetadata`.
             group: The consumer's `group_metadata()`, or the id of the group.
 

@@ -122,7 +122,7 @@ def first_failed(expect: Sequence[Expectation]) -> Any:
 
 
 def failures(expect: Sequence[Expectation]) -> list[Any]:
-    """For each expectation a count of the rows that fail it."""
+    """For each expectation, a count of the rows that fail it."""
     return [
         sql.count_if(_fails(expectation)).alias(f"{EXPECTED}{expectation.name}")
         for expectation in expect
