@@ -76,7 +76,7 @@ class BatchWork:
         }
 
     def stop(self) -> None:
-        """Starts no further batch."""
+        """Makes every further batch raise StoppedError."""
         self._stops.set()
 
     def counts_up_to(self, batch_id: int) -> StepCounts:
@@ -127,7 +127,7 @@ class BatchWork:
                 self._write_topics(topics, batch_id)
             for flow, frame in outputs.tables:
                 self._tables[flow.name].write(frame, batch_id)
-            for frame in outputs.judged:
+            for frame in outputs.only_counted:
                 frame.write.format("noop").mode("overwrite").save()
             self._counts[batch_id] = counter.counts()
         finally:
