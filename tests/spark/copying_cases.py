@@ -47,10 +47,10 @@ def test_the_driver_is_killed(session: Any, bootstrap: str, tmp_path: Path, faul
 
 
 def test_the_commit_succeeds_and_its_response_is_lost(
-    session: Any, thieving_bootstrap: tuple[str, Any], tmp_path: Path
+    session: Any, dropping_bootstrap: tuple[str, Any], tmp_path: Path
 ) -> None:
-    bootstrap, thief = thieving_bootstrap
+    bootstrap, proxy = dropping_bootstrap
     job = new_job(bootstrap, tmp_path)
     run(session, replace(job))
-    assert thief.has_stolen
+    assert proxy.has_dropped
     check_copied(job)

@@ -13,7 +13,6 @@ from typing import Any
 
 import psutil
 import pytest
-from spark.answer_thief import AnswerThief
 from spark.copy_job import ALWAYS, FAULTY_BATCH, WAIT_S, run
 from spark.copying import (
     KILLED,
@@ -24,6 +23,7 @@ from spark.copying import (
     start_process,
 )
 from spark.copying_cases import *  # noqa: F403 - these are tests too
+from spark.response_dropper import ResponseDropper
 
 from moldau.testing import ProcessBroker, broker
 
@@ -43,12 +43,12 @@ def bootstrap(own_broker: ProcessBroker) -> str:
 
 
 @pytest.fixture
-def thieving_bootstrap() -> Iterator[tuple[str, AnswerThief]]:
-    with AnswerThief(FAULTY_BATCH) as thief:
-        listeners = {"advertised.listeners": f"PLAINTEXT://{thief.address}"}
+def dropping_bootstrap() -> Iterator[tuple[str, ResponseDropper]]:
+    with ResponseDropper(FAULTY_BATCH) as proxy:
+        listeners = {"advertised.listeners": f"PLAINTEXT://{proxy.address}"}
         with broker(listeners, process=True) as node:
-            thief.serve(int(node.bootstrap.rpartition(":")[2]))
-            yield thief.address, thief
+            proxy.serve(int(node.bootstrap.rpartition(":")[2]))
+            yield proxy.address, proxy
 
 
 def test_the_driver_is_killed_after_its_commit(
