@@ -102,8 +102,8 @@ def test_a_worker_is_killed_while_tasks_write(
 ) -> None:
     cluster.have_workers(2)
     job = new_job(node.bootstrap, tmp_path, fault="worker killed", master=cluster.url)
-    status, said = run_process(job)
-    assert status == 0, said[-3000:]
+    status, output = run_process(job)
+    assert status == 0, output[-3000:]
     assert (tmp_path / "worker killed.0").exists()
     assert any(one.poll() is not None for one in cluster.workers)
     check_copied(job)
