@@ -78,7 +78,7 @@ def _unreachable(host: str, port: int) -> str | None:
 
 
 def shipped(py_files: str | None, env: str | None) -> dict[str, str]:
-    """The Spark settings that ship files to the tasks. Raises MoldauError."""
+    """The settings with which Spark ships files to the tasks. Raises MoldauError."""
     settings = {}
     if py_files is not None:
         files = [file.strip() for file in py_files.split(",") if file.strip()]
@@ -106,7 +106,7 @@ def python_for_tasks(master: str, settings: Mapping[str, str]) -> Iterator[None]
     wanted = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     own = worker_python() if is_local(master) else sys.executable
     os.environ["PYSPARK_PYTHON"] = wanted or own
-    # It would override the other variable, for tasks too.
+    # PYSPARK_DRIVER_PYTHON would override PYSPARK_PYTHON, for tasks too.
     os.environ.pop("PYSPARK_DRIVER_PYTHON", None)
     if wanted is None or not wanted.startswith("./"):
         yield
@@ -118,7 +118,7 @@ def python_for_tasks(master: str, settings: Mapping[str, str]) -> Iterator[None]
     python.write_text(f'#!/bin/sh\nexec "{worker_python()}" "$@"\n')
     python.chmod(0o755)
     before = Path.cwd()
-    # Spark's process stays there.
+    # Spark's process keeps this working directory.
     os.chdir(folder)
     try:
         yield
@@ -141,7 +141,7 @@ def _report(folder: str) -> _TaskReport:
 
 def check_tasks(session: Any, folder: str, report_wait: Callable[[str], None]) -> bool:
     """Checks that tasks can work, by running one job before anything is read. Returns whether they
-    see a folder of this machine. `report_wait` is called with a line as long as no task starts.
+    see a folder of this machine. `report_wait` is called with a line while no task has started.
     Raises MoldauError.
     """
     context = session.sparkContext

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from moldau.pipelines.run.cluster import check_master, is_local, python_for_tasks
-from moldau.pipelines.run.requirements import need_packages
+from moldau.pipelines.run.requirements import require_packages
 from moldau.protocol.errors import MoldauError
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -46,10 +46,10 @@ _NOISE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 def new_session(
     name: str, master: str, settings: Mapping[str, str], *, checkpoint: str = ""
 ) -> Any:
-    """A session, or the one that this process has. `checkpoint` is a folder or a URL. Raises
-    MoldauError.
+    """Creates a session, or returns the one that this process has already. `checkpoint` is a folder
+    or a URL. Raises MoldauError.
     """
-    need_packages()
+    require_packages()
     from pyspark.sql import SparkSession
 
     from moldau.spark.runtime.java import ensure_java
