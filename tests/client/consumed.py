@@ -33,7 +33,7 @@ def produce(
     partition: int | None = None,
     **settings: Any,
 ) -> None:
-    """Without a partition, the value is also the key."""
+    """Writes values with another library. Without a partition, each value is also the key."""
     producer = ConfluentProducer(
         {"bootstrap.servers": bootstrap, **{k.replace("_", "."): v for k, v in settings.items()}}
     )
@@ -65,9 +65,9 @@ def values(records: Iterable[ConsumerRecord]) -> list[Any]:
 
 
 def poll_until(condition: Callable[[], bool], *polled: Any, patience_s: float = PATIENCE_S) -> None:
-    """Polls the consumers, whose records are dropped, until the condition holds."""
+    """Polls the consumers until the condition holds. Their records are dropped."""
     deadline = time.monotonic() + patience_s
     while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
+        assert time.monotonic() < deadline, "the condition did not hold in time"
         for one in polled:
             one.poll(0.05)

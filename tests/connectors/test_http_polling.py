@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from pipelines.http_server import Told, serving
+from pipelines.http_server import Response, serving
 from pipelines.pipeline_files import written
 
 import moldau.pipelines as mp
@@ -75,7 +75,7 @@ def test_a_cursor_from_a_field_of_the_response() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"url": "ftp://x"}, "url must be http://host/"),
         ({"url": "http://x", "evryMs": "1"}, "did you mean everyMs?"),
@@ -83,8 +83,8 @@ def test_a_cursor_from_a_field_of_the_response() -> None:
         ({"url": "http://x", "headers": "[1]"}, "headers must be a JSON object"),
     ],
 )
-def test_invalid_options_are_refused(options: dict[str, str], said: str) -> None:
-    with pytest.raises(OptionError, match=said):
+def test_invalid_options_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         read_options(options)
 
 
@@ -92,17 +92,17 @@ def test_waits_between_failures_grow_to_a_minute() -> None:
     assert [backoff_ms(number) for number in (1, 2, 3, 7, 50)] == [1000, 2000, 4000, 60000, 60000]
 
 
-def answering(request: BaseHTTPRequestHandler) -> Told:
+def answering(request: BaseHTTPRequestHandler) -> Response:
     path = urlsplit(request.path).path
     if path == "/same" and request.headers.get("If-None-Match") == '"1"':
-        return Told(304)
+        return Response(304)
     if path == "/away":
-        return Told(302, b"", {"Location": "http://elsewhere.invalid/"})
+        return Response(302, b"", {"Location": "http://elsewhere.invalid/"})
     if path == "/moved":
-        return Told(302, b"", {"Location": "/same"})
+        return Response(302, b"", {"Location": "/same"})
     if path.startswith("/status/"):
-        return Told(int(path.removeprefix("/status/")), b"no\nluck")
-    return Told(
+        return Response(int(path.removeprefix("/status/")), b"no\nluck")
+    return Response(
         200, json.dumps(dict(parse_qsl(urlsplit(request.path).query))).encode(), {"ETag": '"1"'}
     )
 

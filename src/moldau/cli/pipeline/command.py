@@ -90,7 +90,7 @@ def init(file: _File) -> None:
 @app.command("check", no_args_is_help=True)
 def check(file: _File, checkpoint: _Checkpoint = None, as_json: AsJson = False) -> None:
     """Analyse all query plans without data or brokers, and compare them with the checkpoint."""
-    _need_packages()
+    _require_packages()
     from moldau.pipelines.compile.checking import check_plans
     from moldau.pipelines.run.session import new_session
 
@@ -115,7 +115,7 @@ def check(file: _File, checkpoint: _Checkpoint = None, as_json: AsJson = False) 
 @app.command("test", no_args_is_help=True)
 def test(file: _File) -> None:
     """Run the tests that the pipeline's file declares."""
-    _need_packages()
+    _require_packages()
     from moldau.pipelines import load
     from moldau.pipelines.compile.examples import try_example
     from moldau.pipelines.run.session import new_session
@@ -170,7 +170,7 @@ def run(  # noqa: PLR0913 - each parameter is an option of the command
 
       moldau pipeline run orders.yaml --json --metrics-port 9464
     """
-    _need_packages()
+    _require_packages()
     from moldau.cli.pipeline.view import view
     from moldau.pipelines.run.metrics import served_metrics
     from moldau.pipelines.run.session import new_session
@@ -272,7 +272,7 @@ def replay(  # noqa: PLR0913 - each parameter is an option of the command
     env: _Env = None,
 ) -> None:
     """Run the flows over a range of time, as one batch, into targets with other names."""
-    _need_packages()
+    _require_packages()
     from moldau.pipelines.run.replay import renamed
     from moldau.pipelines.run.replay import replay as replay_flows
     from moldau.pipelines.run.session import new_session
@@ -312,11 +312,11 @@ def reset(
     typer.echo(f"{pipeline.name} is reset; the next run starts where its sources say")
 
 
-def _need_packages() -> None:
+def _require_packages() -> None:
     """Checks the packages before our own modules or the user's file import them."""
-    from moldau.pipelines.run.requirements import need_packages
+    from moldau.pipelines.run.requirements import require_packages
 
-    need_packages()
+    require_packages()
 
 
 def _print_address(address: str) -> None:

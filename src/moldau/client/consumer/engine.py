@@ -278,7 +278,9 @@ class Engine:
     # Polling.
 
     def take_now(self, count: int) -> list[ConsumerRecord] | None:
-        """In the user's thread: records that have arrived already. None: call `poll`."""
+        """In the user's thread: returns records that have arrived already; None if `poll` must be
+        called.
+        """
         if not self.begin_taking():
             return None
         records, has_room = self.fetching.take(count)
@@ -318,7 +320,9 @@ class Engine:
         return self._intercepted(records)
 
     async def wait_until(self, take: Callable[[], bool], timeout_ms: float) -> bool:
-        """Does the duties of a poll until `take` succeeds. False if the time is over before."""
+        """Does the duties of a poll until `take` succeeds. Returns False if the time runs out
+        first.
+        """
         self.start()
         if not self.is_subscribed and not len(self.positions):
             raise ClientError("nothing is subscribed or assigned; there is nothing to poll")
@@ -406,11 +410,11 @@ class Engine:
         self.fetching.fetch_more()
 
     def pause(self, partitions: Collection[TopicPartition], *, is_paused: bool) -> None:
-        """Pauses or resumes partitions; all that are assigned if none is named."""
+        """Pauses or resumes partitions, or all assigned ones if `partitions` is empty."""
         self.start()
         for state in [self.state_of(partition) for partition in partitions] or list(self.positions):
             state.is_paused = is_paused
-        self.fetching.paused()
+        self.fetching.set_paused_aside()
         self.fetching.fetch_more()
 
     @property

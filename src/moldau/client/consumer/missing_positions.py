@@ -1,5 +1,5 @@
-"""Partitions without a position begin at the group's committed offsets, or where auto.offset.reset
-says.
+"""Finds missing positions: the committed offsets of the group, or those that auto.offset.reset
+chooses.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping

@@ -87,7 +87,7 @@ class ProducerEngine:
             record_bytes_max=options.rules.request_bytes_max,
             memory_bytes=options.memory_bytes,
         )
-        wake = self._wake_from_elsewhere if is_shared else self._wake_from_here
+        wake = self._wake_threadsafe if is_shared else self._wake_in_loop
         chooser = StickyChooser(self.topics, self.sending, options, self._clock, self._rng)
         self._choose = chooser.choose
         self.appender = Appender(
@@ -100,7 +100,7 @@ class ProducerEngine:
         self._timer: Timer | None = None
         self._sweep: Timer | None = None
         self._progress: list[asyncio.Future[None]] = []
-        self._hurries = 0
+        self._running_flushes = 0
         self._is_closed = False
 
     # Appending, when it has to wait.
@@ -175,10 +175,10 @@ class ProducerEngine:
 
     # Sending.
 
-    def _wake_from_elsewhere(self) -> None:
+    def _wake_threadsafe(self) -> None:
         self._loop.call_soon_threadsafe(self.send_ready)
 
-    def _wake_from_here(self) -> None:
+    def _wake_in_loop(self) -> None:
         self._loop.call_soon(self.send_ready)
 
     def send_ready(self) -> None:
@@ -400,7 +400,7 @@ class ProducerEngine:
             for queue in self.sending.active
             for outgoing in [*queue.in_flight, *queue.to_retry, *queue.waiting]
         ]
-        self._hurries += 1
+        self._running_flushes += 1
         self.sending.is_hurried = True
         try:
             self.send_ready()
@@ -408,8 +408,8 @@ class ProducerEngine:
                 while not is_done(batch):
                     await self._next_progress(_SWEEP_MS_MAX)
         finally:
-            self._hurries -= 1
-            self.sending.is_hurried = self._hurries > 0
+            self._running_flushes -= 1
+            self.sending.is_hurried = self._running_flushes > 0
 
     def drop_unsent(self, error: KafkaError) -> None:
         self._enqueue_begun(self._clock.mono_ms())
@@ -442,9 +442,9 @@ class ProducerEngine:
             return
         self._busy.add(name)
         task = self.tasks.start(work, f"producer: {name}")
-        task.add_done_callback(lambda _: self._idle(name))
+        task.add_done_callback(lambda _: self._background_done(name))
 
-    def _idle(self, name: str) -> None:
+    def _background_done(self, name: str) -> None:
         self._busy.discard(name)
         if not self._is_closed:
             self._loop.call_soon(self.send_ready)

@@ -70,7 +70,7 @@ class ProducerTopics:
 
         def renew() -> None:
             if not self._is_closed:
-                _ = self._tasks.start(self._renew(name), "producer: metadata of old")
+                _ = self._tasks.start(self._renew(name), "producer: refresh metadata")
 
         self._cluster.clock.call_later(self._max_age_ms, renew)
 

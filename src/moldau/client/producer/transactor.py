@@ -118,14 +118,15 @@ class Transactor:
         self.begin()
 
     def release(self) -> None:
-        """Releases an adopted transaction, which the other process ends."""
+        """Stops writing in an adopted transaction, which the other process ends."""
         self.state.check_open("release a transaction")
         self._engine.appender.is_closed = True
         self.state.ended()
 
     def share(self) -> ProducerIdentity:
-        """The identity for other processes to write in the open transaction. It is ended in any
-        case, since this process does not know whether they wrote.
+        """Returns the identity with which other processes write in the open transaction. The end of
+        the transaction is then always sent to the coordinator, since this process does not know
+        whether they wrote.
         """
         self.state.check_open("share a transaction")
         self.state.offsets_added()

@@ -31,8 +31,8 @@ def first_offsets(pipeline: Pipeline, name: str, group: str) -> str | None:
 
 
 def with_new_partitions(pipeline: Pipeline, name: str, start: str) -> str:
-    """The recorded start, with partitions that the topic has got since, from their beginning, and
-    without those that it has lost.
+    """The recorded start, with partitions that were added to the topic since then, from their
+    beginning, and without those that no longer exist.
     """
     source = pipeline.sources[name]
     if not isinstance(source, Topic):

@@ -21,7 +21,7 @@ from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.spark.runtime.spark_errors import short_text
 from moldau.spark.source.data_source import DefaultSource
 
-_CAN_BE_BROKEN = ("json", "csv")
+_FORMATS_WITH_BAD_ROWS = ("json", "csv")
 _DATA_SOURCES = {Topic: DefaultSource, Http: HttpSource, Postgres: PostgresSource}
 _STREAM_NUMBERS = itertools.count()
 _KINDS = {
@@ -65,8 +65,8 @@ def stream_of(session: Any, pipeline: Pipeline, name: str, terms: StreamTerms) -
 
 
 def _register_for_one_stream(session: Any, kind: type[DataSource]) -> str:
-    """Registers the data source under a new name, and returns that. A stream that starts writes to
-    the environment variables of its data source, which all streams of that name share without a
+    """Registers the data source under a new name, and returns the name. A stream that starts writes
+    to the environment variables of its data source, which all streams of that name share without a
     lock: two that start together can fail with "Task not serializable".
     """
     name = f"{kind.name()}_{next(_STREAM_NUMBERS)}"
@@ -92,7 +92,7 @@ def batch_of(session: Any, pipeline: Pipeline, name: str, *, options: Mapping[st
 
 def _files(reader: Any, name: str, source: Files) -> Any:
     """Raises PipelineError."""
-    if source.format in _CAN_BE_BROKEN:
+    if source.format in _FORMATS_WITH_BAD_ROWS:
         reader = reader.schema(with_corrupt(source.schema)).option("mode", "PERMISSIVE")
         reader = reader.option("columnNameOfCorruptRecord", CORRUPT)
     elif source.schema is not None:

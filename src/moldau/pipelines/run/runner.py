@@ -65,8 +65,7 @@ class Running:
     ) -> list[QueryProgress]:
         """Runs until it is stopped or, with `once`, until the available data is processed.
         `report_phase` is called with each phase before the queries exist; by default the folder
-        records it. Raises
-        MoldauError.
+        records it. Raises MoldauError.
         """
         # Also replaces the status that the last run has recorded.
         report_phase = report_phase or partial(self._folder.write_phase, self._pipeline.name)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from moldau.pipelines.run.masters import check_master, is_local
-from moldau.pipelines.run.requirements import need_packages
+from moldau.pipelines.run.requirements import require_packages
 from moldau.pipelines.run.task_python import python_for_tasks
 from moldau.protocol.errors import MoldauError
 
@@ -48,10 +48,10 @@ _NOISE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 def new_session(
     name: str, master: str, settings: Mapping[str, str], *, checkpoint: str = ""
 ) -> Any:
-    """A session, or the one that this process has. `checkpoint` is a folder or a URL. Raises
-    MoldauError.
+    """Creates a session, or returns the one that this process has already. `checkpoint` is a folder
+    or a URL. Raises MoldauError.
     """
-    need_packages()
+    require_packages()
     from pyspark.sql import SparkSession
 
     from moldau.spark.runtime.java import ensure_java

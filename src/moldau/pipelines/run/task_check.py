@@ -27,7 +27,7 @@ def _report(folder: str) -> _TaskReport:
 
 def check_tasks(session: Any, folder: str, report_wait: Callable[[str], None]) -> bool:
     """Checks that tasks can work, by running one job before anything is read. Returns whether they
-    see a folder of this machine. `report_wait` is called with a line as long as no task starts.
+    see a folder of this machine. `report_wait` is called with a line while no task has started.
     Raises MoldauError.
     """
     context = session.sparkContext

@@ -21,7 +21,7 @@ _PYTHON = f"./{ENVIRONMENT}/bin/python"
 
 
 def shipped(py_files: str | None, env: str | None) -> dict[str, str]:
-    """The Spark settings that ship files to the tasks. Raises MoldauError."""
+    """The settings with which Spark ships files to the tasks. Raises MoldauError."""
     settings = {}
     if py_files is not None:
         files = [file.strip() for file in py_files.split(",") if file.strip()]
@@ -49,7 +49,7 @@ def python_for_tasks(master: str, settings: Mapping[str, str]) -> Iterator[None]
     wanted = settings.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
     own = worker_python() if is_local(master) else sys.executable
     os.environ["PYSPARK_PYTHON"] = wanted or own
-    # It would override the other variable, for tasks too.
+    # PYSPARK_DRIVER_PYTHON would override PYSPARK_PYTHON, for tasks too.
     os.environ.pop("PYSPARK_DRIVER_PYTHON", None)
     if wanted is None or not wanted.startswith("./"):
         yield
@@ -61,7 +61,7 @@ def python_for_tasks(master: str, settings: Mapping[str, str]) -> Iterator[None]
     python.write_text(f'#!/bin/sh\nexec "{worker_python()}" "$@"\n')
     python.chmod(0o755)
     before = Path.cwd()
-    # Spark's process stays there.
+    # Spark's process keeps this working directory.
     os.chdir(folder)
     try:
         yield

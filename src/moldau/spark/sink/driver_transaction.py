@@ -83,7 +83,7 @@ class DriverTransaction:
         return TransactionTicket(self._settings, self._id, *identity)
 
     def commit(self, offsets: Mapping[TopicPartition, Committed], group_id: str) -> None:
-        """Commits rows and offsets together. After a time-out it may still have happened."""
+        """Commits rows and offsets together. After a timeout, they may still be committed."""
         group_offsets = {
             partition: OffsetAndMetadata(committed.offset, committed.metadata)
             for partition, committed in offsets.items()
