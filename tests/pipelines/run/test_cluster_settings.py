@@ -11,8 +11,10 @@ from typer.testing import CliRunner
 
 import moldau.pipelines as mp
 from moldau.cli.pipeline.command import app
-from moldau.pipelines.run.cluster import check_master, python_for_tasks, shipped, task_failure
+from moldau.pipelines.run.masters import check_master
 from moldau.pipelines.run.run_folder import folder_of
+from moldau.pipelines.run.task_check import task_failure
+from moldau.pipelines.run.task_python import python_for_tasks, shipped
 from moldau.protocol.errors import MoldauError
 
 

@@ -216,8 +216,9 @@ def _ensure_topics(pipeline: "Pipeline", on_phase: "Callable[[str], None]") -> N
 
 def _stoppable(session: Any, pipeline: "Pipeline", folder: "RunFolder", master: str) -> "Running":
     """A run that SIGINT and SIGTERM stop between two batches."""
-    from moldau.pipelines.run.cluster import check_tasks, is_local
+    from moldau.pipelines.run.masters import is_local
     from moldau.pipelines.run.runner import Running
+    from moldau.pipelines.run.task_check import check_tasks
 
     shares_disk = is_local(master) or check_tasks(session, str(folder.path), _complain)
     running = Running(session, pipeline, folder, shares_disk=shares_disk)
@@ -357,7 +358,7 @@ def _loaded(
 
 
 def _brokers_text(pipeline: "Pipeline") -> str:
-    from moldau.pipelines.compile.sources import brokers_of
+    from moldau.pipelines.compile.source_options import brokers_of
 
     return f"brokers {brokers_of(pipeline)}, from {pipeline.brokers_from}"
 
@@ -368,7 +369,8 @@ def _spark_settings(
     env: str | None,
     master: str = _DEFAULT_MASTER,
 ) -> dict[str, str]:
-    from moldau.pipelines.run.cluster import is_local, shipped
+    from moldau.pipelines.run.masters import is_local
+    from moldau.pipelines.run.task_python import shipped
 
     settings = {}
     for pair in conf or []:

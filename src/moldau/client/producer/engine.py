@@ -22,7 +22,15 @@ from moldau.client.producer.requests import (
 )
 from moldau.client.producer.sticky_chooser import StickyChooser
 from moldau.client.producer.topics import ProducerTopics
-from moldau.core.producer.batching import Appender, Batch, DeliveryWaiter, Outcome, TopicBuffers
+from moldau.core.producer.batching import (
+    Appender,
+    Batch,
+    DeliveryWaiter,
+    Hooks,
+    Limits,
+    Outcome,
+    TopicBuffers,
+)
 from moldau.core.producer.outcomes import Failed, Written, is_done
 from moldau.core.producer.partition_queue import Outgoing
 from moldau.core.producer.sending import Sending, Verdict
@@ -60,8 +68,10 @@ class ProducerEngine:
         self.cluster = cluster
         self.options = options
         self.sending = Sending(options.rules)
-        self.topics = ProducerTopics(cluster, self._topic_changed)
         self.tasks = Tasks()
+        self.topics = ProducerTopics(
+            cluster, self.tasks, options.metadata_max_age_ms, self._topic_changed
+        )
         self.counts = Counts()
         self.retrying: KafkaError | None = None
         self.on_failure: Callable[[Exception], None] = lambda _: None
@@ -71,17 +81,18 @@ class ProducerEngine:
         self._loop = asyncio.get_running_loop()
         self._lock: AbstractContextManager[Any] = threading.RLock()
         growth = min(options.batch_bytes * GROWTH, options.rules.request_bytes_max // 2)
-        limits = (
-            options.batch_bytes,
-            max(options.batch_bytes, growth) if options.batch_bytes else 1,
-            options.rules.request_bytes_max,
-            options.memory_bytes,
+        limits = Limits(
+            batch_bytes=options.batch_bytes,
+            growth_bytes=max(options.batch_bytes, growth) if options.batch_bytes else 1,
+            record_bytes_max=options.rules.request_bytes_max,
+            memory_bytes=options.memory_bytes,
         )
         wake = self._wake_threadsafe if is_shared else self._wake_in_loop
         chooser = StickyChooser(self.topics, self.sending, options, self._clock, self._rng)
         self._choose = chooser.choose
-        hooks = (self._clock.wall_ms, wake, self._choose, waiter, self._lock)
-        self.appender = Appender(limits, hooks)
+        self.appender = Appender(
+            limits, Hooks(self._clock.wall_ms, wake, self._choose, waiter, self._lock)
+        )
         self._waiter = waiter
         self._connections: dict[int, NodeConnection] = {}
         self._in_flight: dict[int, int] = {}
@@ -121,7 +132,7 @@ class ProducerEngine:
         backoff_ms = self.options.rules.backoff.first_ms
         if name not in self.topics.known:
             await self.topics.ensure(name, deadline_ms, backoff_ms)
-            self._renew_later(name)
+            self.topics.renew_later(name)
         elif partition is not None and partition not in self.topics.known[name].partitions:
             # It may be new. Kafka's producer would retry for max.block.ms, and hide the mistake.
             await self.topics.ensure(name, deadline_ms, backoff_ms)
@@ -411,6 +422,7 @@ class ProducerEngine:
     async def close(self) -> None:
         """Fails everything that has no outcome yet. Flush first."""
         self.appender.is_closed = self._is_closed = True
+        self.topics.close()
         await self.tasks.close()
         error = KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed")
         self.drop_unsent(error)
@@ -481,19 +493,3 @@ class ProducerEngine:
             self.appender.add_topic(buffers)
         elif buffers.partition_count != count:
             buffers.resize(count)
-
-    def _renew_later(self, name: str) -> None:
-        """Refreshes metadata regularly: brokers do not report added partitions."""
-
-        def renew() -> None:
-            if not self.appender.is_closed:
-                _ = self.tasks.start(self._renew(name), "producer: refresh metadata")
-
-        self._clock.call_later(self.options.metadata_max_age_ms, renew)
-
-    async def _renew(self, name: str) -> None:
-        try:
-            await self.topics.refresh([name])
-        except MoldauError as error:
-            _log.debug("the metadata request failed: %s", error)
-        self._renew_later(name)

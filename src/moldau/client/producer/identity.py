@@ -7,7 +7,7 @@ from moldau.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from moldau.types import INT32_MAX
+from moldau.types import INT32_MAX, ProducerEpoch
 
 NO_TRANSACTION_MS = INT32_MAX
 
@@ -17,4 +17,4 @@ async def request_identity(cluster: Cluster) -> ProducerIdentity:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_MS)
     answer = await cluster.send(None, request, InitProducerIdResponse)
     check(answer.error_code, "no producer id")
-    return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+    return ProducerIdentity(answer.producer_id, ProducerEpoch(answer.producer_epoch))

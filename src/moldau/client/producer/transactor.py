@@ -40,7 +40,7 @@ from moldau.protocol.versions import (
     END_TXN_BUMPS_EPOCH,
     TXN_OFFSET_COMMIT_ADDS_PARTITIONS,
 )
-from moldau.types import INT16_MAX, TopicPartition
+from moldau.types import INT16_MAX, ProducerEpoch, TopicPartition
 
 if TYPE_CHECKING:
     from moldau.client.cluster.cluster import Cluster
@@ -212,7 +212,7 @@ class Transactor:
         answer = await self._send(request, EndTxnResponse, newest=newest)
         check(answer.error_code, "the transaction's end")
         if self.state.is_second_protocol and answer.producer_id >= 0:
-            return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+            return ProducerIdentity(answer.producer_id, ProducerEpoch(answer.producer_epoch))
         return None
 
     async def _request_identity(self, before: ProducerIdentity) -> ProducerIdentity:
@@ -228,7 +228,7 @@ class Transactor:
         )
         answer = await self._cluster.send(node, request, InitProducerIdResponse, newest=5)
         check(answer.error_code, f"transactional id '{self._id}'")
-        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        return ProducerIdentity(answer.producer_id, ProducerEpoch(answer.producer_epoch))
 
     async def _add_partitions(self) -> None:
         wanted = self.state.pending

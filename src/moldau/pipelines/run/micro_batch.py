@@ -16,7 +16,7 @@ from moldau.pipelines.compile.frames import frames_of
 from moldau.pipelines.compile.lookups import LookupFrames, Lookups
 from moldau.pipelines.compile.outputs import Outputs, Watch, outputs_of
 from moldau.pipelines.compile.queries import Query
-from moldau.pipelines.compile.sources import group_of, kafka_options
+from moldau.pipelines.compile.source_options import group_of, kafka_options
 from moldau.pipelines.compile.step_counts import StepCounter
 from moldau.pipelines.compile.values import good_rows
 from moldau.pipelines.run.failing_record import failing_record

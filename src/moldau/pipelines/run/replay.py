@@ -9,7 +9,8 @@ from moldau.pipelines.compile.frames import frames_of
 from moldau.pipelines.compile.lookups import Lookups
 from moldau.pipelines.compile.outputs import outputs_of
 from moldau.pipelines.compile.queries import source_rows, target_name
-from moldau.pipelines.compile.sources import batch_of, kafka_options
+from moldau.pipelines.compile.source_options import kafka_options
+from moldau.pipelines.compile.sources import batch_of
 from moldau.pipelines.compile.topics import ensure_topics
 from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.spark_errors import in_one_line
