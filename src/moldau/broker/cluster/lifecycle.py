@@ -30,12 +30,6 @@ from moldau.protocol.messages.broker_registration import (
     Feature,
     Listener,
 )
-from moldau.protocol.messages.controller_registration import (
-    ControllerRegistrationRequest,
-    ControllerRegistrationResponse,
-)
-from moldau.protocol.messages.controller_registration import Feature as ControllerFeature
-from moldau.protocol.messages.controller_registration import Listener as ControllerListener
 from moldau.types import NO_BROKER_EPOCH, BrokerId, Uuid
 
 if TYPE_CHECKING:
@@ -311,35 +305,6 @@ class BrokerLifecycle:
             else:
                 return min(_SHUTDOWN_RETRY_MS, interval_ms)
         return interval_ms
-
-
-async def register_controller(
-    channel: ControllerChannel, config: "BrokerConfig", incarnation_id: Uuid
-) -> None:
-    """Registers the endpoints of a controller and the features it supports. A failure is only
-    logged: the controller also works at a metadata.version without controller registration.
-    """
-    request = ControllerRegistrationRequest(
-        controller_id=config.node_id,
-        incarnation_id=incarnation_id,
-        listeners=[
-            ControllerListener(
-                name=each.name,
-                host=each.host or "localhost",
-                port=each.port,
-                security_protocol=each.security_protocol,
-            )
-            for each in config.advertised_controller_listeners
-        ],
-        features=[
-            ControllerFeature(name=name, min_supported_version=low, max_supported_version=high)
-            for name, (low, high) in supported_features(config).items()
-        ],
-    )
-    response = await channel.send(request)
-    assert isinstance(response, ControllerRegistrationResponse)
-    if response.error_code:
-        _log.info("controller %s is not registered: %s", config.node_id, response.error_message)
 
 
 def _raise_for(number: int) -> None:

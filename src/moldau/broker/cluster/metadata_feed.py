@@ -23,6 +23,7 @@ class MetadataFeed(QuorumListener):
         self._subscribers: list[Subscriber] = []
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._tie_breaker = count()
+        self._conditions: dict[asyncio.Future[None], Callable[[MetadataImage], bool]] = {}
 
     @property
     def has_open_transaction(self) -> bool:
@@ -46,6 +47,17 @@ class MetadataFeed(QuorumListener):
         heapq.heappush(self._waiting, (offset, next(self._tie_breaker), done))
         await done
 
+    async def wait_until(self, holds: Callable[[MetadataImage], bool]) -> None:
+        """Waits until something holds in the image. The caller bounds the wait."""
+        if holds(self.image):
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._conditions[done] = holds
+        try:
+            await done
+        finally:
+            del self._conditions[done]
+
     # Events of the quorum
 
     def on_snapshot(self, image: MetadataImage) -> None:
@@ -68,4 +80,7 @@ class MetadataFeed(QuorumListener):
         while self._waiting and self._waiting[0][0] <= image.offset:
             done = heapq.heappop(self._waiting)[2]
             if not done.done():
+                done.set_result(None)
+        for done, holds in self._conditions.items():
+            if not done.done() and holds(image):
                 done.set_result(None)

@@ -10,7 +10,14 @@ from moldau.protocol.api_keys import ApiKey
 
 
 def controller_table() -> HandlerTable:
-    return HandlerTable(CONTROLLER_HANDLERS, controller=True)
+    forwarded = HandlerTable(CONTROLLER_HANDLERS, controller=True)
+
+    def _envelope() -> Handler:
+        from moldau.broker.controller_handlers.envelope import envelope_handler
+
+        return envelope_handler(forwarded)
+
+    return HandlerTable(CONTROLLER_HANDLERS | {ApiKey.ENVELOPE: _envelope}, controller=True)
 
 
 def _api_versions() -> Handler:

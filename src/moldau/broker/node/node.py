@@ -94,7 +94,7 @@ class Node:
             )
             self._parts = NodeParts(self, directories)
             await self._parts.start()
-            await self._listen(self._parts)
+            await self._serve_metrics(self._parts)
         except BaseException:
             await self.stop()
             raise
@@ -124,12 +124,11 @@ class Node:
             )
         return self.ports
 
-    async def _listen(self, parts: NodeParts) -> None:
-        await self.listeners.serve(parts.dispatcher, parts.controller_dispatcher, self.config)
+    async def _serve_metrics(self, parts: NodeParts) -> None:
         if self._metrics_server is not None:
-            from moldau.broker.metrics.prometheus import NodeCollector, render
+            from moldau.broker.metrics.prometheus import render
 
-            collector = NodeCollector(parts.services, self.listeners.all)
+            collector = parts.new_collector(self.listeners.all)
             await self._metrics_server.serve(lambda: render(collector))
             _log.info("metrics on %s", self._metrics_server.url)
             if not is_loopback(self.config.moldau_metrics_host):
@@ -137,10 +136,14 @@ class Node:
 
     async def stop(self) -> None:
         """Flushes everything to the disk and releases the locks. May be called twice."""
+        parts = self._parts
+        if parts is not None:
+            # Other nodes take over while this one still serves.
+            await parts.leave()
         self.listeners.stop_accepting()
         if self._metrics_server is not None:
             self._metrics_server.close()
-        parts, self._parts = self._parts, None
+        self._parts = None
         if parts is not None:
             await parts.stop()
         self.listeners.drop_connections()
@@ -179,7 +182,7 @@ class Node:
 
     @property
     def services(self) -> BrokerServices:
-        return self._running().services
+        return self._running().broker.services
 
     @property
     def ports(self) -> dict[str, int]:
@@ -204,7 +207,8 @@ class Node:
     def description(self) -> str:
         parts = self._running()
         data = ", ".join(str(each.path) for each in parts.directories.logs)
-        return f"node {self.config.node_id}, cluster {parts.services.cluster_id}, data in {data}"
+        cluster_id = parts.directories.cluster_id
+        return f"node {self.config.node_id}, cluster {cluster_id}, data in {data}"
 
     async def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
         """Raises KafkaError unless the topic is new and was created."""
@@ -214,18 +218,18 @@ class Node:
             replication_factor=1,
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
         )
-        response = await self._running().channel.send(CreateTopicsRequest(topics=[topic]))
+        response = await self._running().broker.channel.send(CreateTopicsRequest(topics=[topic]))
         assert isinstance(response, CreateTopicsResponse)
         for made in response.topics:
             if made.error_code:
                 raise KafkaError(ErrorCode(made.error_code), made.error_message or name)
 
     def handler_of(self, api_key: ApiKey) -> Handler:
-        return self._running().dispatcher.table.handler(api_key)
+        return self._running().broker.dispatcher.table.handler(api_key)
 
     def intercept(self, interceptor: Interceptor | None) -> None:
         """For tests: sees every client request first and may supply its response."""
-        self._running().dispatcher.interceptor = interceptor
+        self._running().broker.dispatcher.interceptor = interceptor
 
     def drop_connections(self) -> int:
         """Closes all connections of clients and returns their number."""

@@ -24,6 +24,7 @@ class Listeners:
         self._services = services
         self._options = options
         self._dispatcher: Dispatcher | None = None
+        """Serves clients, once they are served."""
 
     # Start and stop
 
@@ -49,13 +50,18 @@ class Listeners:
                 self._remove(listener)
         self.follow(config)
 
-    async def serve(
-        self, dispatcher: "Dispatcher", controllers: "Dispatcher", config: BrokerConfig
-    ) -> None:
+    async def serve_controllers(self, dispatcher: "Dispatcher", config: BrokerConfig) -> None:
+        """Opens the controller listeners."""
+        for listener in list(self.all):
+            if listener.name in config.controller_names:
+                await listener.serve(dispatcher)
+
+    async def serve_clients(self, dispatcher: "Dispatcher", config: BrokerConfig) -> None:
+        """Opens all other listeners."""
         self._dispatcher = dispatcher
         for listener in list(self.all):
-            is_controllers = listener.name in config.controller_names
-            await listener.serve(controllers if is_controllers else dispatcher)
+            if listener.name not in config.controller_names:
+                await listener.serve(dispatcher)
 
     def stop_accepting(self) -> None:
         for listener in self.all:

@@ -1,0 +1,119 @@
+"""Requests to a controller in another process. One connection, which follows the leadership."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from moldau.broker.controller.controller_channel import NotDoneError
+from moldau.broker.controller.controller_connection import ControllerConnection, has_error
+from moldau.broker.controller.envelope import unwrapped_response, wrapped
+from moldau.net.request_channel import Address, ChannelError, ChannelOptions
+from moldau.protocol.api_keys import ApiKey
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError, MalformedRequestError, error_code
+from moldau.protocol.messages.envelope import EnvelopeResponse
+from moldau.protocol.wire.schema import Message
+
+if TYPE_CHECKING:
+    from moldau.broker.server.context import ConfigHolder, Peer
+    from moldau.net.clock import Clock
+
+_ONLY_READ = {ApiKey.DESCRIBE_QUORUM, ApiKey.LIST_PARTITION_REASSIGNMENTS}
+
+
+class RemoteController:
+    def __init__(
+        self,
+        settings: "ConfigHolder",
+        clock: "Clock",
+        *,
+        client_id: str,
+        attempt_ms: Callable[[], float] | None = None,
+    ) -> None:
+        """`attempt_ms`: the time after which a connection without a response counts as broken, if
+        that is less than controller.socket.timeout.ms.
+        """
+        self._settings = settings
+        self._clock = clock
+        self._client_id = client_id
+        self._attempt_ms = attempt_ms
+        self._connection: ControllerConnection | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    def close(self) -> None:
+        """Requests under way fail."""
+        if self._connection is not None:
+            self._connection.drop("the node is stopping")
+
+    async def send(self, address: tuple[str, int], request: Message) -> Message:
+        """Raises NotDoneError, or KafkaError if there is no response or the outcome is unknown."""
+        connection = await self._connected(address)
+        answer = await self._ask(connection, request, ApiKey(request.API_KEY))
+        if has_error(answer, ErrorCode.NOT_CONTROLLER):
+            raise NotDoneError(f"{connection.channel.address} is not the active controller")
+        return answer
+
+    async def forward(
+        self, address: tuple[str, int], request: Message, version: int, peer: "Peer"
+    ) -> Message:
+        """Sends a client's request in an envelope."""
+        connection = await self._connected(address)
+        api_key = ApiKey(request.API_KEY)
+        answer = await self._ask(connection, wrapped(request, version, peer), api_key)
+        assert isinstance(answer, EnvelopeResponse)
+        code = error_code(answer.error_code)
+        if code is ErrorCode.NOT_CONTROLLER:
+            raise NotDoneError(f"{connection.channel.address} is not the active controller")
+        if code is ErrorCode.UNSUPPORTED_VERSION:
+            detail = f"the controller does not serve {api_key.name} version {version}"
+            raise KafkaError(code, detail)
+        # The client is not to blame if the nodes disagree.
+        if code is not ErrorCode.NONE:
+            detail = (
+                f"the controller at {connection.channel.address} refused the envelope: {code.name}"
+            )
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, detail)
+        try:
+            return unwrapped_response(answer.response_data or b"", api_key, version)
+        except MalformedRequestError as error:
+            detail = f"the controller at {connection.channel.address}: {error}"
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, detail) from None
+
+    async def _connected(self, host_and_port: tuple[str, int]) -> ControllerConnection:
+        address = Address(*host_and_port)
+        async with self._one_at_a_time:
+            connection = self._connection
+            if connection is not None and not connection.is_closed:
+                if connection.channel.address == address:
+                    return connection
+                connection.drop("another node is the active controller")
+            config = self._settings.current
+            options = ChannelOptions(
+                client_id=self._client_id,
+                connect_timeout_ms=config.socket_connection_setup_timeout_ms,
+                request_timeout_ms=round(self._patience_ms()),
+            )
+            try:
+                opened = await ControllerConnection.open(address, self._clock, options)
+            except ChannelError as error:
+                raise NotDoneError(str(error)) from None
+            self._connection = opened
+            return opened
+
+    async def _ask(
+        self, connection: ControllerConnection, request: Message, api_key: ApiKey
+    ) -> Message:
+        """`api_key`: that of the request itself, or of the one in the envelope."""
+        if connection.is_closed:
+            raise NotDoneError("the connection to the controller was lost")
+        try:
+            return await connection.ask(request, self._patience_ms())
+        except ChannelError as error:
+            if api_key in _ONLY_READ:
+                raise NotDoneError(str(error)) from None
+            detail = f"{error}; the controller may have done it"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
+
+    def _patience_ms(self) -> float:
+        limit_ms = self._settings.current.controller_socket_timeout_ms
+        return limit_ms if self._attempt_ms is None else min(self._attempt_ms(), limit_ms)
