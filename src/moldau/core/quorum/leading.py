@@ -175,13 +175,13 @@ class Leading:
     def answer_fetch(self, token: Token, request: FetchRequest) -> None:
         """In any role."""
         if not _is_possible(request):
-            self._refuse_fetch(token, ErrorCode.INVALID_REQUEST)
+            self._state.refuse_fetch(token, ErrorCode.INVALID_REQUEST)
             return
         if error := self.check_leading(request.epoch):
-            self._refuse_fetch(token, error)
+            self._state.refuse_fetch(token, error)
             return
         if request.replica.node_id == self._state.local.key.node_id:
-            self._refuse_fetch(token, ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._state.refuse_fetch(token, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         leader = self._leader
         outcome = check_follower(self._state.log, request.position)
@@ -232,7 +232,9 @@ class Leading:
     def _answer_fetch(self, token: Token, request: FetchRequest) -> None:
         state = self._state
         response = FetchResponse(
-            leadership=state.leadership, high_watermark=self._leader.high_watermark
+            leadership=state.leadership,
+            high_watermark=self._leader.high_watermark,
+            log_start_offset=state.log.start_offset,
         )
         match check_follower(state.log, request.position):
             case Diverging(position):
@@ -242,10 +244,6 @@ class Leading:
             case Valid():
                 offset = request.position.offset
                 state.emit(RespondWithRecords(token, response, offset, request.max_bytes))
-
-    def _refuse_fetch(self, token: Token, error: ErrorCode) -> None:
-        response = FetchResponse(error=error, leadership=self._state.leadership)
-        self._state.emit(Respond(token, response))
 
     def answer_fetch_snapshot(self, token: Token, request: FetchSnapshotRequest) -> None:
         """In any role."""

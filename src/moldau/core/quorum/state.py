@@ -276,11 +276,17 @@ class QuorumState:
             self.emit(DropSnapshot(left.transfer.snapshot))
 
     def _refuse_waiting(self, left: Leader) -> None:
-        error, leadership = ErrorCode.NOT_LEADER_OR_FOLLOWER, self.leadership
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         for token in left.waiting:
-            self.emit(Respond(token, FetchResponse(error=error, leadership=leadership)))
+            self.refuse_fetch(token, error)
         if left.change is not None:
             self.answer_voter_change(left.change.token, error)
+
+    def refuse_fetch(self, token: Token, error: ErrorCode) -> None:
+        response = FetchResponse(
+            error=error, leadership=self.leadership, log_start_offset=self.log.start_offset
+        )
+        self.emit(Respond(token, response))
 
     def answer_voter_change(
         self, token: Token | None, error: ErrorCode, message: str | None = None
