@@ -25,6 +25,9 @@ from moldau.broker.quorum.metadata_log import MetadataLogError
 from moldau.broker.quorum.quorum_node import QuorumNode
 from moldau.core.metadata.loader import CommittedBatch
 from moldau.core.quorum.machine import VotersError
+from moldau.core.quorum.positions import LogPosition
+from moldau.core.quorum.rpc import FetchRequest, FetchResponse, VoteRequest, VoteResponse
+from moldau.core.quorum.voters import VoterKey
 from moldau.net.chance import SYSTEM_CHANCE, random_uuid
 from moldau.net.clock import Clock
 from moldau.protocol.enums import ConfigResourceType
@@ -37,10 +40,11 @@ from moldau.protocol.log_records import (
     NoOpRecord,
     RemoveTopicRecord,
 )
+from moldau.protocol.records.batches import iterate_batches
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
 from moldau.testing.simulated_disk import SimulatedDisk
-from moldau.types import ZERO_UUID, BrokerId, uuid_text
+from moldau.types import ZERO_UUID, BrokerId, LeaderEpoch, Offset, Uuid, uuid_text
 
 METADATA = "__cluster_metadata-0"
 ANYWHERE = Path("/data")
@@ -252,6 +256,53 @@ async def test_the_status_is_what_describe_quorum_returns(tmp_path: Path) -> Non
         assert voter.key == (1, node.directory.meta.directory_id)
         assert voter.log_end_offset == status.high_watermark
         assert status.endpoints[0].endpoints[0].listener == "CONTROLLER"
+
+
+async def test_other_nodes_get_answers_and_records(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    voter = VoterKey(BrokerId(9), Uuid(bytes([9]) * 16))
+    async with running(tmp_path) as node:
+        await node.commit(topic("a"))
+        end = node.quorum.log.end
+        assert node.quorum.leader_address == ("127.0.0.1", 0)
+        asked = VoteRequest(epoch=LeaderEpoch(1), candidate=voter, last=end, is_pre_vote=True)
+        vote = await node.quorum.answer(asked)
+        assert isinstance(vote, VoteResponse)
+        assert not vote.is_granted
+        assert vote.leadership.leader_id == 1
+        snapshot = await node.quorum.answer(fetch(voter, LogPosition(LeaderEpoch(0), Offset(0))))
+        assert isinstance(snapshot, FetchResponse)
+        start = LogPosition(LeaderEpoch(1), Offset(1))
+        found = await node.quorum.answer(fetch(voter, start))
+        assert isinstance(found, FetchResponse)
+        assert [batch.last_offset for batch in iterate_batches(found.records)] == [2, 3]
+        waiting = asyncio.ensure_future(node.quorum.answer(fetch(voter, end, wait_ms=60_000)))
+        given_up = asyncio.ensure_future(node.quorum.answer(fetch(voter, end, wait_ms=60_000)))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await node.commit(topic("b"))
+        answered = await waiting
+        assert isinstance(answered, FetchResponse)
+        assert b"b" in answered.records
+        late = asyncio.ensure_future(
+            node.quorum.answer(fetch(voter, node.quorum.log.end, wait_ms=60_000))
+        )
+        await asyncio.sleep(0)
+    refused = await late
+    assert isinstance(refused, FetchResponse)
+    assert refused.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with pytest.raises(KafkaError):
+        await node.quorum.answer(asked)
+
+
+def fetch(replica: VoterKey, position: LogPosition, wait_ms: int = 0) -> FetchRequest:
+    return FetchRequest(
+        replica=replica,
+        epoch=LeaderEpoch(1),
+        position=position,
+        max_bytes=1 << 20,
+        max_wait_ms=wait_ms,
+    )
 
 
 @pytest.mark.parametrize("which", ["clean", "dirty"])

@@ -1,11 +1,30 @@
 """What the settings say about the quorum, as its machine takes it."""
 
+from collections.abc import Sequence
+from random import Random
+
 from moldau.config.broker import BrokerConfig
 from moldau.core.quorum.history import Changes, QuorumHistory
-from moldau.core.quorum.machine import VotersError
+from moldau.core.quorum.machine import QuorumMachine, VotersError
 from moldau.core.quorum.options import QuorumOptions
+from moldau.core.quorum.positions import LogView
 from moldau.core.quorum.voters import Voter, VoterEndpoint, VoterKey, VoterSet
-from moldau.types import BrokerId
+from moldau.storage.directory.directory import LogDirectory
+from moldau.types import ZERO_UUID, BrokerId
+
+
+def new_machine(config: BrokerConfig, local: Voter, log: LogView, chance: Random) -> QuorumMachine:
+    return QuorumMachine(local, configured_voters(config), quorum_options(config), log, chance)
+
+
+def local_voter(
+    config: BrokerConfig, directory: LogDirectory, endpoints: Sequence[VoterEndpoint] | None
+) -> Voter:
+    """`endpoints` are those of the settings unless they are given."""
+    key = VoterKey(BrokerId(config.node_id), directory.meta.directory_id or ZERO_UUID)
+    if endpoints is None:
+        endpoints = configured_endpoints(config)
+    return Voter(key=key, endpoints=tuple(endpoints))
 
 
 def check_alone(key: VoterKey, static_voters: VoterSet, changes: Changes) -> None:

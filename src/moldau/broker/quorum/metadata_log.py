@@ -179,6 +179,12 @@ class MetadataLog:
             return None
         return self.snapshots.size_in_bytes(snapshot_id)
 
+    def snapshot_bytes(self, snapshot: LogPosition, position: int, max_bytes: int) -> bytes:
+        """May wait for the disk. The snapshot exists."""
+        return self.snapshots.read_bytes(
+            SnapshotId(snapshot.epoch, snapshot.offset), position, max_bytes
+        )
+
     def end_of_epoch(self, epoch: LeaderEpoch) -> LogPosition:
         found, end_offset = self.log.epochs.end_offset_for(epoch, Offset(self.log.log_end_offset))
         return self.end if end_offset == NO_OFFSET else LogPosition(found, end_offset)

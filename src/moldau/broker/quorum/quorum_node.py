@@ -16,13 +16,16 @@ from typing import NamedTuple
 from moldau.broker.node.bootstrap import read_bootstrap_records
 from moldau.broker.quorum.configuration import (
     check_alone,
-    configured_endpoints,
     configured_voters,
-    quorum_options,
+    local_voter,
+    new_machine,
 )
 from moldau.broker.quorum.listener import QuorumListener
 from moldau.broker.quorum.metadata_log import MetadataLog, MetadataLogError, quorum_changes
+from moldau.broker.quorum.quorum_network import NoNetwork, QuorumNetwork
 from moldau.broker.quorum.snapshots import SnapshotId
+from moldau.broker.quorum.upkeep import Upkeep
+from moldau.broker.quorum.waiting_requests import WaitingRequests
 from moldau.broker.replicas.disk_threads import DiskThreads
 from moldau.broker.replicas.flush_rounds import FlushRounds
 from moldau.config.broker import BrokerConfig
@@ -41,6 +44,10 @@ from moldau.core.quorum.events import (
     Flushed,
     LeaderChanged,
     Noted,
+    Respond,
+    RespondWithRecords,
+    RespondWithSnapshot,
+    Send,
     SnapshotMade,
     Started,
     StartEpoch,
@@ -52,33 +59,25 @@ from moldau.core.quorum.events import (
 )
 from moldau.core.quorum.machine import QuorumMachine, QuorumStatus
 from moldau.core.quorum.positions import LogPosition
-from moldau.core.quorum.voters import (
-    RECONFIGURABLE_FROM,
-    Voter,
-    VoterEndpoint,
-    VoterKey,
-)
+from moldau.core.quorum.rpc import Request, Response
+from moldau.core.quorum.voters import RECONFIGURABLE_FROM, VoterEndpoint, VoterSet
 from moldau.net.chance import SYSTEM_CHANCE
 from moldau.net.clock import Clock, Timer
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError, MoldauError
-from moldau.protocol.log_records import NoOpRecord
 from moldau.protocol.records.control_records import ControlType, OffsetAndEpoch, control_batch
 from moldau.protocol.wire.schema import Message
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.log.state import LogState
-from moldau.types import ZERO_UUID, BrokerId, LeaderEpoch, Offset
+from moldau.types import BrokerId, LeaderEpoch, Offset
 
 _log = logging.getLogger(__name__)
 
-_UPKEEP_MS = 60_000
-# The bound on pending batches: a caller that appends faster than the disk writes gets an error.
+# A caller that appends faster than the disk writes gets an error.
 _PENDING_BATCHES_MAX = 10_000
 
 
 class _Constant(NamedTuple):
-    """The quorum keeps the settings that the node started with."""
-
     current: BrokerConfig
 
 
@@ -101,6 +100,7 @@ class QuorumNode:
         on_failure: Callable[[str], None] = lambda _reason: None,
         *,
         chance: Random = SYSTEM_CHANCE,
+        network: QuorumNetwork | None = None,
     ) -> None:
         """`directory` is the one of the metadata log and remains open. `on_failure` is called once,
         with a one-line reason, when this node can no longer keep metadata.
@@ -117,16 +117,19 @@ class QuorumNode:
         self.flush_rounds = FlushRounds(clock, _Constant(config), self._flushed, self._flush_failed)
         self._disk = DiskThreads([directory])
         self._started: _Started | None = None
-        """None before the start."""
-        self._refusal: KafkaError | None = None
-        """Why the log refused the last control batch."""
+        self._is_stopping = False
+        self._refusal: KafkaError | None = None  # of the last control batch
         self._level: int | None = None
         self._next_offset = 0
         self._pending: deque[_Pending] = deque()
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._tie_breaker = count()
-        self._last_append_ms = 0.0
-        self._timers: dict[str, Timer] = {}
+        self.last_append_ms = 0.0
+        """When this node last appended, in the time of the monotonic clock."""
+        self._wake_up: Timer | None = None
+        self._network = network or NoNetwork()
+        self._requests = WaitingRequests(self._step)
+        self._upkeep = Upkeep(self, clock, config.metadata_max_idle_interval_ms)
 
     # Queries
 
@@ -143,9 +146,8 @@ class QuorumNode:
     @property
     def is_leader(self) -> bool:
         """True once it may append: everything before its epoch is known."""
-        if self._started is None or self.failure is not None:
-            return False
-        return self._machine.is_leader and self.high_watermark >= 0
+        is_running = self._started is not None and self.failure is None
+        return is_running and self._machine.is_leader and self.high_watermark >= 0
 
     @property
     def leader_id(self) -> BrokerId:
@@ -169,6 +171,27 @@ class QuorumNode:
     def kraft_version(self) -> int:
         return self._machine.kraft_version
 
+    @property
+    def voters(self) -> VoterSet:
+        return self._machine.voters
+
+    @property
+    def is_voter(self) -> bool:
+        return self._machine.local.key in self._machine.voters
+
+    @property
+    def leader_address(self) -> tuple[str, int] | None:
+        """Host and port of the active controller, on the first of its listeners."""
+        for endpoint in self._machine.leadership.endpoints:
+            if endpoint.listener == self._config.controller_names[0]:
+                return endpoint.host, endpoint.port
+        return None
+
+    @property
+    def has_metadata_version(self) -> bool:
+        """False until the cluster's first records are in the log."""
+        return self._level is not None
+
     def describe(self) -> QuorumStatus:
         """The status for DescribeQuorum."""
         return self._machine.status(self._clock.mono_ms(), self._clock.wall_ms())
@@ -185,40 +208,27 @@ class QuorumNode:
 
     async def start(self, endpoints: Sequence[VoterEndpoint] | None = None) -> None:
         """Loads the log, takes leadership, and delivers everything that was ever committed to the
-        listeners. `endpoints` are the controller's listeners, if the settings do not contain
-        them.
+        listeners. `endpoints`: the controller's, if the settings do not contain them.
         """
-        key = VoterKey(
-            BrokerId(self._config.node_id), self._directory.meta.directory_id or ZERO_UUID
-        )
-        local_endpoints = (
-            configured_endpoints(self._config) if endpoints is None else tuple(endpoints)
-        )
         self._directory.on_failure(self._directory_failed)
         try:
             log = MetadataLog.open(
                 self._directory, self._config, self.flush_rounds.flusher, self._clock.wall_ms()
             )
-            static_voters, changes = configured_voters(self._config), log.quorum_changes()
-            machine = QuorumMachine(
-                Voter(key=key, endpoints=local_endpoints),
-                static_voters,
-                quorum_options(self._config),
-                log,
-                self._chance,
-            )
+            changes = log.quorum_changes()
+            local = local_voter(self._config, self._directory, endpoints)
+            machine = new_machine(self._config, local, log, self._chance)
             self._started = _Started(log, machine)
-            check_alone(key, static_voters, changes)
+            check_alone(local.key, configured_voters(self._config), changes)
             self._load_snapshot(log.start.image)
+            self._network.start(self._step)
             first_offset = log.log.log_end_offset
             self._step_or_refuse(Started(election=log.read_election(), changes=changes))
             await self.wait_committed(first_offset)
         except BaseException:
             await self.stop()
             raise
-        self._schedule("upkeep", _UPKEEP_MS, self._keep_up)
-        if self._config.metadata_max_idle_interval_ms:
-            self._schedule("no-op", self._config.metadata_max_idle_interval_ms, self._write_no_op)
+        self._upkeep.start()
 
     def _load_snapshot(self, image: MetadataImage) -> None:
         self._level = image.metadata_version
@@ -229,8 +239,9 @@ class QuorumNode:
 
     async def stop(self) -> None:
         """Commits what was appended, then resigns. May be called twice."""
-        for timer in self._timers.values():
-            timer.cancel()
+        self._upkeep.stop()
+        if self._wake_up is not None:
+            self._wake_up.cancel()
         if self._started is None:
             return
         if self.failure is None and self._machine.is_leader:
@@ -238,6 +249,9 @@ class QuorumNode:
             with contextlib.suppress(KafkaError):
                 await self.wait_committed(self.last_offset)
             self._step(Stopping())
+        self._is_stopping = True
+        self._requests.refuse_all(self._not_leading())
+        await self._network.close()
         await self.flush_rounds.stop()
         await self._disk.stop()
         self._refuse_waiting()
@@ -295,7 +309,7 @@ class QuorumNode:
             position.base_offset, last_offset, position.partition_leader_epoch, now_ms, records
         )
         self._pending.append(_Pending(batch, len(content)))
-        self._last_append_ms = self._clock.mono_ms()
+        self.last_append_ms = self._clock.mono_ms()
 
     async def wait_committed(self, offset: int) -> None:
         """Waits until the record at `offset` is committed and delivered to the listeners. Raises
@@ -308,6 +322,12 @@ class QuorumNode:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (offset, next(self._tie_breaker), done))
         await done
+
+    async def answer(self, request: Request) -> Response:
+        """The response to another node. Raises KafkaError if this node stops or has failed."""
+        if self.failure is not None or self._started is None or self._is_stopping:
+            raise self._not_leading()
+        return await self._requests.answer(request)
 
     def make_room(self) -> bool:
         """Spends the reserve of a full disk, so that a record that frees more can be written."""
@@ -331,11 +351,12 @@ class QuorumNode:
             raise self._refusal
 
     def _schedule_wake(self, wake_ms: float) -> None:
-        if timer := self._timers.pop("machine", None):
-            timer.cancel()
+        if self._wake_up is not None:
+            self._wake_up.cancel()
+            self._wake_up = None
         if wake_ms < float("inf"):
             delay_ms = wake_ms - self._clock.mono_ms()
-            self._schedule("machine", delay_ms, lambda: self._step(TimePassed()))
+            self._wake_up = self._clock.call_later(delay_ms, lambda: self._step(TimePassed()))
 
     def _do(self, effect: Effect) -> Event | None:
         match effect:
@@ -351,13 +372,22 @@ class QuorumNode:
             case LeaderChanged(epoch, leader_id):
                 for listener in self._listeners:
                     listener.on_leader_change(epoch, leader_id)
+            case Send(destination, correlation, request):
+                self._network.send(destination, correlation, request)
+            case Respond() | RespondWithRecords() | RespondWithSnapshot():
+                self._requests.perform(effect, self.log)
+            case _:
+                self._report(effect)
+        return None
+
+    def _report(self, effect: Effect) -> None:
+        match effect:
             case Noted(text):
                 _log.debug("metadata quorum: %s", text)
             case Fail(reason):
                 self._fail(reason)
             case _:
                 raise AssertionError(f"a quorum of one node never needs {effect}")
-        return None
 
     def _append_control_batch(self, epoch: LeaderEpoch, values: ControlValues) -> Event:
         now_ms = self._clock.wall_ms()
@@ -445,36 +475,6 @@ class QuorumNode:
             self.failure = reason
             self._refuse_waiting()
             self._on_failure(reason)
-
-    # Periodic tasks
-
-    def _schedule(self, name: str, delay_ms: float, work: Callable[[], None]) -> None:
-        self._timers[name] = self._clock.call_later(delay_ms, work)
-
-    def _write_no_op(self) -> None:
-        """Shows followers and observers that time passes. Not before the bootstrap records."""
-        interval_ms = self._config.metadata_max_idle_interval_ms
-        idle_ms = self._clock.mono_ms() - self._last_append_ms
-        if idle_ms >= interval_ms:
-            if self._level is not None:
-                self._append_if_possible([NoOpRecord()])
-            idle_ms = 0
-        self._schedule("no-op", interval_ms - idle_ms, self._write_no_op)
-
-    def _append_if_possible(self, records: Sequence[Message]) -> None:
-        try:
-            self.append(records, self._clock.wall_ms())
-        except KafkaError as error:
-            _log.warning("no idle record was written: %s", error)
-
-    def _keep_up(self) -> None:
-        if self.failure is None:
-            try:
-                self._directory.do(self.log.storing_recovery_point())
-                self.log.clean(self._clock.wall_ms())
-            except KafkaError as error:
-                _log.warning("metadata log clean-up failed: %s", error)
-            self._schedule("upkeep", _UPKEEP_MS, self._keep_up)
 
     # Snapshots
 

@@ -117,6 +117,14 @@ class SnapshotStore:
             # Written by a later release: it is not damaged, and an older one would be wrong.
             raise MissingSnapshotError(f"{path}: {error}") from error
 
+    def read_bytes(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> bytes:
+        """May wait for the disk."""
+        file = self._filesystem.open(self.path / snapshot_id.file_name)
+        try:
+            return file.read(position, max_bytes)
+        finally:
+            file.close()
+
     def write(self, snapshot_id: SnapshotId, batches: Iterable[bytes]) -> None:
         """Runs in any thread; call `add` afterwards. DiskFullError leaves no file."""
         target = self.path / snapshot_id.file_name
