@@ -175,13 +175,13 @@ class Leading:
     def answer_fetch(self, token: Token, request: FetchRequest) -> None:
         """In any role."""
         if not _is_possible(request):
-            self._state.refuse_fetch(token, ErrorCode.INVALID_REQUEST)
+            self._refuse_fetch(token, ErrorCode.INVALID_REQUEST)
             return
         if error := self.check_leading(request.epoch):
-            self._state.refuse_fetch(token, error)
+            self._refuse_fetch(token, error)
             return
         if request.replica.node_id == self._state.local.key.node_id:
-            self._state.refuse_fetch(token, ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._refuse_fetch(token, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         leader = self._leader
         outcome = check_follower(self._state.log, request.position)
@@ -244,6 +244,13 @@ class Leading:
             case Valid():
                 offset = request.position.offset
                 state.emit(RespondWithRecords(token, response, offset, request.max_bytes))
+
+    def _refuse_fetch(self, token: Token, error: ErrorCode) -> None:
+        state = self._state
+        response = FetchResponse(
+            error=error, leadership=state.leadership, log_start_offset=state.log.start_offset
+        )
+        state.emit(Respond(token, response))
 
     def answer_fetch_snapshot(self, token: Token, request: FetchSnapshotRequest) -> None:
         """In any role."""

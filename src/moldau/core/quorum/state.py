@@ -277,16 +277,13 @@ class QuorumState:
 
     def _refuse_waiting(self, left: Leader) -> None:
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        for token in left.waiting:
-            self.refuse_fetch(token, error)
-        if left.change is not None:
-            self.answer_voter_change(left.change.token, error)
-
-    def refuse_fetch(self, token: Token, error: ErrorCode) -> None:
-        response = FetchResponse(
+        refusal = FetchResponse(
             error=error, leadership=self.leadership, log_start_offset=self.log.start_offset
         )
-        self.emit(Respond(token, response))
+        for token in left.waiting:
+            self.emit(Respond(token, refusal))
+        if left.change is not None:
+            self.answer_voter_change(left.change.token, error)
 
     def answer_voter_change(
         self, token: Token | None, error: ErrorCode, message: str | None = None

@@ -34,18 +34,12 @@ from moldau.storage.disk.filesystem import sync_path
 from moldau.storage.log.damage import quarantine
 from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
-from moldau.types import (
-    INT64_MAX,
-    METADATA_PARTITION,
-    NO_BROKER_EPOCH,
-    Offset,
-    TopicPartition,
-    Uuid,
-    uuid_text,
-)
+from moldau.types import INT64_MAX, NO_BROKER_EPOCH, Offset, TopicPartition, Uuid, uuid_text
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 OptionsFor = Callable[[TopicPartition], LogOptions]
 DoAll = Callable[[Callable[["Path"], None], Sequence["Path"]], Iterable[None]]
@@ -94,7 +88,7 @@ class Logs:
             partition = entry.topic_partition
             if entry.kind is DirectoryKind.DELETED:
                 self._deleted.append(DeletedDirectory(entry.name, now_ms))
-            elif entry.kind is DirectoryKind.STRAY or partition.topic == METADATA_PARTITION.topic:
+            elif entry.kind is DirectoryKind.STRAY or partition.topic == CLUSTER_METADATA_TOPIC:
                 continue
             else:
                 checkpointed = Checkpointed()
