@@ -10,7 +10,6 @@ from random import Random
 from typing import NamedTuple
 
 from moldau.broker.node.bootstrap import write_bootstrap_records
-from moldau.broker.quorum.metadata_log import METADATA_PARTITION
 from moldau.broker.quorum.snapshots import SnapshotId, SnapshotStore
 from moldau.config.addresses import host_and_port
 from moldau.config.broker import BrokerConfig
@@ -39,7 +38,7 @@ from moldau.storage.directory.meta_properties import (
 from moldau.storage.disk.failures import DamagedFileError
 from moldau.storage.disk.filesystem import FileSystem
 from moldau.storage.log.names import LOG_SUFFIX
-from moldau.types import BrokerId, parse_uuid, uuid_text
+from moldau.types import METADATA_PARTITION, BrokerId, parse_uuid, uuid_text
 
 _SALT_BYTES = 16
 _FIRST_SNAPSHOT = SnapshotId(epoch=0, offset=0)

@@ -30,7 +30,6 @@ from moldau.protocol.records.control_records import ControlType
 from moldau.protocol.wire.codec import decode
 from moldau.storage.directory.checkpoints import RECOVERY_POINT_FILE, read_offsets, write_offsets
 from moldau.storage.directory.directory import LogDirectory
-from moldau.storage.directory.logs import CLUSTER_METADATA_TOPIC
 from moldau.storage.directory.partition_metadata import PARTITION_METADATA_FILE, write_topic_id
 from moldau.storage.disk.disk_steps import Steps, run_here
 from moldau.storage.disk.failures import CorruptCheckpointError
@@ -41,12 +40,17 @@ from moldau.storage.log.read import Isolation
 from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.storage.log.retention import delete_old_segments
 from moldau.storage.producers.state import AppendOrigin
-from moldau.types import FIRST_OFFSET, NO_OFFSET, LeaderEpoch, Offset, TopicPartition, Uuid
+from moldau.types import (
+    FIRST_OFFSET,
+    METADATA_PARTITION,
+    METADATA_TOPIC_ID,
+    NO_OFFSET,
+    LeaderEpoch,
+    Offset,
+)
 
 _log = logging.getLogger(__name__)
 
-METADATA_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
-METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
 QUORUM_STATE_FILE = "quorum-state"
 _READ_BYTES = 1 << 20
 

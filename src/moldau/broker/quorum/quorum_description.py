@@ -1,6 +1,5 @@
 """The response to DescribeQuorum, from the quorum's status."""
 
-from moldau.broker.quorum.metadata_log import METADATA_PARTITION
 from moldau.core.quorum.machine import QuorumStatus, ReplicaStatus
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.describe_quorum import (
@@ -12,6 +11,7 @@ from moldau.protocol.messages.describe_quorum import (
     Node,
     ReplicaState,
 )
+from moldau.types import METADATA_PARTITION
 
 _NODES_FROM = 2
 
