@@ -75,6 +75,7 @@ class NodeParts:
             unavailable=directories.unavailable,
             flush_backlog=node.flush_backlog,
             chance=chance,
+            do_all=node.host.do_all,
         )
         node.turns.after_each = self._let_threads_run
         self.channel = LocalControllerChannel(
