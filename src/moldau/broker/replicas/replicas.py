@@ -314,7 +314,8 @@ class Replicas:
     def _apply_settings(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """The settings of topics, and this broker's, which are the topics' defaults."""
         changed = delta.changed_configs
-        topics: Iterable[str] = [r.name for r in changed if r.kind is ConfigResourceType.TOPIC]
+        kind = ConfigResourceType.TOPIC
+        topics: Iterable[str] = sorted(r.name for r in changed if r.kind is kind)
         if any(
             r.kind is ConfigResourceType.BROKER and r.name in {"", str(self._node_id)}
             for r in changed
