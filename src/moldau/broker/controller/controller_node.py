@@ -217,7 +217,11 @@ class ControllerNode(QuorumListener):
     def _activate(self, epoch: LeaderEpoch) -> None:
         self._leadership = _Leadership(epoch)
         self._controller.load(self._metadata.image)
-        self._append_first_records()
+        try:
+            self._append_first_records()
+        except BaseException:
+            self.close()
+            raise
         self._controller.activate(self._clock.mono_ms())
         self._active.set()
         self._schedule_tasks(self._leadership)

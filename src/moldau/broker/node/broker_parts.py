@@ -55,6 +55,7 @@ class BrokerParts:
             unavailable=directories.unavailable,
             flush_backlog=node.flush_backlog,
             chance=chance,
+            do_all=node.host.do_all,
         )
         self._channels = [
             ActiveControllerChannel(route, "forwarding"),

@@ -112,6 +112,7 @@ class Node:
             turns=self.turns,
             flush_backlog=self.flush_backlog,
             config=lambda: self.current_config,
+            network=self.host.network,
         )
         return Listeners(services, self.options)
 

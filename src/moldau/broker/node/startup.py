@@ -7,7 +7,6 @@ import ipaddress
 import logging
 import resource
 import shlex
-import socket
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from moldau.config.listeners import WILDCARD_HOST, Listener, SecurityProtocol
 from moldau.config.unsupported import refuse_unsupported
 from moldau.frozen import frozen
 from moldau.net.chance import random_uuid
+from moldau.net.network import Network
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.directory.meta_properties import META_PROPERTIES_FILE, read_meta_properties
@@ -140,9 +140,9 @@ def with_ports(config: BrokerConfig, ports: Mapping[str, int]) -> BrokerConfig:
     return BrokerConfig.parse(properties)
 
 
-def reachable_host(host: str) -> str:
+def reachable_host(host: str, network: Network) -> str:
     """The host name that other machines use, if a listener binds all addresses."""
-    return socket.getfqdn() if host in {"", WILDCARD_HOST, "::"} else host
+    return network.full_name() if host in {"", WILDCARD_HOST, "::"} else host
 
 
 def _bracketed(host: str) -> str:

@@ -121,7 +121,9 @@ class FlushRounds:
         self._parts_running = min(len(self._tickets), THREADS_MAX)
         loop = asyncio.get_running_loop()
         for number in range(self._parts_running):
-            self._threads.submit(self._sync, self._tickets[number :: self._parts_running], loop)
+            part = self._tickets[number :: self._parts_running]
+            # `_sync` reports its end itself: the future's callback comes a turn of the loop later.
+            _ = loop.run_in_executor(self._threads, self._sync, part, loop)
 
     def _sync(self, part: list[FlushTicket], loop: asyncio.AbstractEventLoop) -> None:
         """Runs in a thread."""

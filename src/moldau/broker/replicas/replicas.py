@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from moldau.broker.server.context import ConfigHolder
     from moldau.config.broker import BrokerConfig
     from moldau.net.clock import Clock
+    from moldau.storage.directory.logs import DoAll
     from moldau.storage.log.state import LogState
 
 _log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class Replicas:
         unavailable: Sequence[Path] = (),
         flush_backlog: FlushBacklog | None = None,
         chance: Random = SYSTEM_CHANCE,
+        do_all: "DoAll | None" = None,
     ) -> None:
         """`unavailable` are directories that could not be opened; the others are used."""
         self._node_id = node_id
@@ -87,12 +89,7 @@ class Replicas:
             clock, settings, self._flushed, self._flush_failed, flush_backlog
         )
         self.store = LogStore(
-            directories,
-            self._options_for,
-            clock,
-            self._cordoned,
-            unavailable=unavailable,
-            chance=chance,
+            directories, self._options_for, clock, self._cordoned, unavailable, chance
         )
         self.tasks = Tasks()
         self.disk = DiskThreads(directories)
@@ -103,7 +100,8 @@ class Replicas:
             self._delete_log,
             self._has_no_room,
         )
-        self._pending = PendingLogs(self.store, self.disk, self.flush_rounds.do_all, owner)
+        do_all = do_all or self.flush_rounds.do_all
+        self._pending = PendingLogs(self.store, self.disk, do_all, owner)
         self._moves = LogMoves(
             self.store, self.disk, self.tasks, clock, self.cold_reads, self._moved
         )
@@ -316,7 +314,8 @@ class Replicas:
     def _apply_settings(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """The settings of topics, and this broker's, which are the topics' defaults."""
         changed = delta.changed_configs
-        topics: Iterable[str] = [r.name for r in changed if r.kind is ConfigResourceType.TOPIC]
+        kind = ConfigResourceType.TOPIC
+        topics: Iterable[str] = sorted(r.name for r in changed if r.kind is kind)
         if any(
             r.kind is ConfigResourceType.BROKER and r.name in {"", str(self._node_id)}
             for r in changed

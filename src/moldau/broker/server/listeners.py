@@ -113,9 +113,8 @@ class Listeners:
             host, port = advertised.host, advertised.port or listener.port
             if config.advertised_listeners is None:
                 host, port = listener.host, listener.port
-            endpoints.append(
-                Endpoint(advertised.name, reachable_host(host), port, advertised.security_protocol)
-            )
+            host = reachable_host(host, self._services.network)
+            endpoints.append(Endpoint(advertised.name, host, port, advertised.security_protocol))
         return endpoints
 
     def _new(self, config: BrokerConfig) -> list[ConfiguredListener]:
