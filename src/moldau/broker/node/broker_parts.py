@@ -153,7 +153,7 @@ class BrokerParts:
         metadata.settings.subscribe(self._settings_changed)
         await self.lifecycle.start()
         self._is_loaded = True
-        self.replicas.load(metadata.feed.image)
+        await self.replicas.load(metadata.feed.image)
         if self._node.failure is not None:
             # The controller would never unfence a broker without a directory.
             raise MoldauError(self._node.failure)

@@ -16,6 +16,7 @@ from moldau.broker.replicas.disk_threads import DiskThreads
 from moldau.broker.replicas.flush_backlog import FlushBacklog
 from moldau.broker.replicas.flush_rounds import FlushRounds
 from moldau.broker.replicas.log_cleaning import LogCleaning
+from moldau.broker.replicas.log_loading import load_logs
 from moldau.broker.replicas.log_moves import LogMoves, check_movable, check_name
 from moldau.broker.replicas.log_store import LogStore
 from moldau.broker.replicas.log_upkeep import LogUpkeep
@@ -156,18 +157,16 @@ class Replicas:
 
     # Following the metadata
 
-    def load(self, image: MetadataImage) -> None:
+    async def load(self, image: MetadataImage) -> None:
         """Opens all logs with the settings in `image`, and takes up the partitions that it assigns
-        to this broker. Call it once, in the event loop, with an up-to-date image.
+        to this broker. Call it once, with an up-to-date image.
         """
         self._image = image
-        self.store.load(self._accepts_damage)
-        # Flush what a crash left unflushed before any partition is led or read.
-        self.flush_rounds.flusher.run_round()
-        self.store.set_strays_aside(self._is_known)
+        rounds = self.flush_rounds
+        await load_logs(self.store, rounds, self._accepts_damage, self._is_known)
         self._follow(MetadataDelta.between(EMPTY_IMAGE, image), image)
-        # Blocking is fine: no client is connected yet.
-        self.catch_up_blocking()
+        self._pending.begin(self.tasks)
+        await self.wait_caught_up()
         for partition in self._partitions.values():
             self._moves.resume(partition)
         self._upkeep.start(self.cold_reads)
@@ -196,7 +195,7 @@ class Replicas:
         await self._pending.wait()
 
     def catch_up_blocking(self) -> None:
-        """Like `wait_caught_up`, but blocks on the disk."""
+        """Like `wait_caught_up`, for callers outside of an event loop."""
         self._pending.catch_up_blocking()
 
     def _apply_topic(self, topic: TopicImage) -> None:
