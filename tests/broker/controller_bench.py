@@ -109,6 +109,7 @@ class Bench:
             metrics=Metrics(),
             budget=MemoryBudget(lambda: 1 << 30),
             controller_node=self.controller,
+            quorum=self.quorum,
         )
 
 

@@ -46,6 +46,8 @@ _log = logging.getLogger(__name__)
 # A broker is fenced at most an eighth of its session timeout after its session has expired.
 _CHECKS_PER_SESSION = 8
 _RECORDS_IN_SPLIT_BATCH = 1024
+VOTER_CHANGES = frozenset({ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER})
+"""The quorum decides them."""
 _LARGE_FROM = 50
 """Counted in elements of a request, or partitions that it creates."""
 _THREAD_ATTEMPTS_MAX = 3
@@ -120,6 +122,7 @@ class ControllerNode(QuorumListener):
         self._metadata = metadata
         self._settings = settings
         self._clock = clock
+        self._cluster_id = cluster_id
         self._controller = Controller(settings.current, cluster_id, chance)
         self._active = asyncio.Event()
         self._last_appended = -1
@@ -152,6 +155,8 @@ class ControllerNode(QuorumListener):
             if not is_large(request):
                 return described_quorum(status, request, version)
             return await asyncio.to_thread(described_quorum, status, request, version)
+        if request.API_KEY in VOTER_CHANGES:
+            return await self._change_voters(request, version)
         timeout_ms = requested_timeout_ms(request)
         if timeout_ms <= 0:
             detail = "nothing was done: timeout_ms left no time for it"
@@ -174,6 +179,18 @@ class ControllerNode(QuorumListener):
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
         response: Message = decision.response
         return response
+
+    async def _change_voters(self, request: Message, version: int) -> Message:
+        # Imported here, because a node starts without it.
+        from moldau.broker.quorum.quorum_requests import answered_by_quorum
+
+        return await answered_by_quorum(
+            self._quorum,
+            request,
+            version,
+            cluster_id=self._cluster_id,
+            listener=self._settings.current.controller_names[0],
+        )
 
     def close(self) -> None:
         """Makes no further decisions."""
