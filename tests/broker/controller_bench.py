@@ -129,6 +129,7 @@ class Bench:
             topic_creation=self.topic_creation,
             metrics=Metrics(),
             budget=MemoryBudget(lambda: 1 << 30),
+            quorum=self.quorum,
         )
 
     @cached_property
@@ -141,6 +142,7 @@ class Bench:
             metadata=self.feed,
             metrics=Metrics(),
             budget=MemoryBudget(lambda: 1 << 30),
+            quorum=self.quorum,
             controller=self.controller,
         )
 

@@ -45,6 +45,8 @@ _log = logging.getLogger(__name__)
 # A broker is fenced at most an eighth of its session timeout after its session has expired.
 _CHECKS_PER_SESSION = 8
 _RECORDS_IN_SPLIT_BATCH = 1024
+VOTER_CHANGES = frozenset({ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER})
+"""The quorum decides them."""
 _LARGE_FROM = 50
 """Counted in elements of a request, or partitions that it creates."""
 _THREAD_ATTEMPTS_MAX = 3
@@ -159,6 +161,8 @@ class ControllerNode(QuorumListener):
         """
         if isinstance(request, DescribeQuorumRequest):
             return await self._describe_quorum(request, version)
+        if request.API_KEY in VOTER_CHANGES:
+            return await self._change_voters(request, version)
         leadership = self._leading()
         timeout_ms = requested_timeout_ms(request)
         if timeout_ms <= 0:
@@ -195,6 +199,18 @@ class ControllerNode(QuorumListener):
         if self._leadership is None or not self.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
         return self._leadership
+
+    async def _change_voters(self, request: Message, version: int) -> Message:
+        # Imported here, because a node starts without it.
+        from moldau.broker.quorum.quorum_requests import answered_by_quorum
+
+        return await answered_by_quorum(
+            self._quorum,
+            request,
+            version,
+            cluster_id=self._controller.cluster_id,
+            listener=self._settings.current.controller_names[0],
+        )
 
     def close(self) -> None:
         """Makes no further decisions, unless this node is elected again."""

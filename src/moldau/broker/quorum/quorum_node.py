@@ -59,7 +59,7 @@ from moldau.core.quorum.events import (
 )
 from moldau.core.quorum.machine import QuorumMachine, QuorumStatus
 from moldau.core.quorum.positions import LogPosition
-from moldau.core.quorum.rpc import Request, Response
+from moldau.core.quorum.rpc import Leadership, Request, Response
 from moldau.core.quorum.voters import RECONFIGURABLE_FROM, VoterEndpoint, VoterSet
 from moldau.net.chance import SYSTEM_CHANCE
 from moldau.net.clock import Clock, Timer
@@ -73,7 +73,6 @@ from moldau.types import BrokerId, LeaderEpoch, Offset
 
 _log = logging.getLogger(__name__)
 
-# A caller that appends faster than the disk writes gets an error.
 _PENDING_BATCHES_MAX = 10_000
 
 
@@ -107,7 +106,6 @@ class QuorumNode:
         """
         self.failure: str | None = None
         self.committed_bytes = 0
-        """Size of all batches that listeners have received since the start."""
         self._directory = directory
         self._config = config
         self._clock = clock
@@ -125,7 +123,6 @@ class QuorumNode:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._tie_breaker = count()
         self.last_append_ms = 0.0
-        """When this node last appended, in the time of the monotonic clock."""
         self._wake_up: Timer | None = None
         self._network = network or NoNetwork()
         self._requests = WaitingRequests(self._step)
@@ -180,9 +177,13 @@ class QuorumNode:
         return self._machine.local.key in self._machine.voters
 
     @property
+    def leadership(self) -> Leadership:
+        return self._machine.leadership
+
+    @property
     def leader_address(self) -> tuple[str, int] | None:
         """Host and port of the active controller, on the first of its listeners."""
-        for endpoint in self._machine.leadership.endpoints:
+        for endpoint in self.leadership.endpoints:
             if endpoint.listener == self._config.controller_names[0]:
                 return endpoint.host, endpoint.port
         return None
@@ -353,7 +354,6 @@ class QuorumNode:
     def _schedule_wake(self, wake_ms: float) -> None:
         if self._wake_up is not None:
             self._wake_up.cancel()
-            self._wake_up = None
         if wake_ms < float("inf"):
             delay_ms = wake_ms - self._clock.mono_ms()
             self._wake_up = self._clock.call_later(delay_ms, lambda: self._step(TimePassed()))

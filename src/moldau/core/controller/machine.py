@@ -50,7 +50,7 @@ class Controller:
         self.sessions = BrokerSessions(config.broker_session_timeout_ms)
         self._node_id = config.node_id
         self._own_incarnation = own_incarnation
-        self._cluster_id = cluster_id
+        self.cluster_id = cluster_id
         self._chance = chance
 
     def activate(self, now_ms: float) -> None:
@@ -72,7 +72,7 @@ class Controller:
             image=self.image,
             sessions=self.sessions,
             config=config,
-            cluster_id=self._cluster_id,
+            cluster_id=self.cluster_id,
             next_offset=next_offset,
             now_ms=now_ms,
             chance=self._chance,
