@@ -100,6 +100,12 @@ class Logs:
                         left=inventory.get(entry.name),
                     )
                 self._load_one(entry, checkpointed, is_clean=is_clean, now_ms=now_ms)
+        if not is_clean:
+            # A process that was killed may have left them in the page cache only, and this one may
+            # lose power with records in them.
+            self._made = [log.path for log in self._all()]
+            self._names_changed = True
+            run_here(self.settling())
 
     def _take_out_inventory(self) -> dict[str, manifest.LogInventory]:
         """Reads and removes the manifest: it describes the last stop, so it would be wrong after a
