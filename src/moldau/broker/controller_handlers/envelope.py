@@ -31,6 +31,9 @@ def envelope_handler(table: "HandlerTable") -> Handler:
             return await _served(ctx, table, forwarded)
         except KafkaError as error:
             return EnvelopeResponse(error_code=error.code)
+        except MalformedRequestError:
+            # The client's connection would be closed; the broker's must not.
+            return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
 
     return handle_envelope
 
@@ -44,10 +47,7 @@ async def _served(
     if not table.serves(frame.api_key, frame.version):
         detail = f"{frame.api_key.name} version {frame.version} is not served here"
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, detail)
-    try:
-        request = await asyncio.to_thread(frame.decode_body) if is_large else frame.decode_body()
-    except MalformedRequestError as error:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, str(error)) from None
+    request = await asyncio.to_thread(frame.decode_body) if is_large else frame.decode_body()
     context = ControllerContext(
         ctx.node,
         _client(ctx.peer, forwarded),
