@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from moldau.broker.node.metadata_parts import MetadataParts
     from moldau.broker.node.node import Node
     from moldau.config.broker import BrokerConfig
+    from moldau.core.metadata.delta import MetadataDelta
+    from moldau.core.metadata.image import MetadataImage
     from moldau.storage.directory.directory import LogDirectory
 
 _log = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ class BrokerParts:
         self._node = node
         self._metadata = metadata
         self._is_loaded = False
+        self._has_followers = False
         config, clock, chance = node.config, node.clock, node.host.chance
         self.directories = directories = metadata.directories
         settings, feed = metadata.settings, metadata.feed
@@ -145,23 +148,46 @@ class BrokerParts:
     def _broker_epoch(self) -> int:
         return self.lifecycle.broker_epoch
 
+    def _report_followers(self, delta: "MetadataDelta", image: "MetadataImage") -> None:
+        """Once: a replica that does not lead here gets no records yet."""
+        node_id = self._node.config.node_id
+        for name in sorted(delta.changed_topics):
+            topic = image.topic(name)
+            if topic is None or self._has_followers:
+                continue
+            if any(
+                len(each.replicas) > 1 and node_id in each.replicas
+                for each in topic.partitions.values()
+            ):
+                self._has_followers = True
+                _log.warning(
+                    "topic %s has several replicas, one of them on this node: Moldau brokers do "
+                    "not replicate records yet, so that acks=all and its consumers wait for "
+                    "replicas of Apache Kafka; use a replication factor of 1",
+                    name,
+                )
+
     async def start(self) -> None:
         """Clients are served once the controller has unfenced the broker."""
-        metadata = self._metadata
-        self._node.listeners.apply_stored_settings(metadata.settings.current)
+        metadata, listeners = self._metadata, self._node.listeners
+        listeners.apply_stored_settings(metadata.settings.current)
         self._advertise()
         metadata.settings.subscribe(self._settings_changed)
         await self.lifecycle.start()
+        # Only now is the metadata complete.
+        listeners.apply_stored_settings(metadata.settings.current)
+        self._advertise()
         self._is_loaded = True
         await self.replicas.load(metadata.feed.image)
         if self._node.failure is not None:
             # The controller would never unfence a broker without a directory.
             raise MoldauError(self._node.failure)
         metadata.feed.subscribe(self.replicas.apply)
+        metadata.feed.subscribe(self._report_followers)
         self.groups.start()
         self.transactions.start()
         await self.lifecycle.unfence()
-        await self._node.listeners.serve_clients(self.dispatcher, self._node.config)
+        await listeners.serve_clients(self.dispatcher, self._node.config)
 
     async def leave(self) -> None:
         """Controlled shutdown: other brokers take over what this one leads."""

@@ -86,6 +86,7 @@ class Node:
         """Returns when the node takes requests. Raises MoldauError in one clear line."""
         check_can_run(self.config, self.options)
         raise_descriptor_limit()
+        self._sample_lag()
         try:
             ports = self._bind()
             self.config = with_ports(self.config, ports)
@@ -98,7 +99,6 @@ class Node:
         except BaseException:
             await self.stop()
             raise
-        self._sample_lag()
 
     def _new_listeners(self) -> Listeners:
         services = ListenerServices(
@@ -195,8 +195,11 @@ class Node:
         return self._client_listener().port
 
     @property
-    def client_address(self) -> str:
-        listener = self._client_listener()
+    def address(self) -> str:
+        """Of the first listener for clients, or else of the first for other controllers."""
+        names = self.config.controller_names
+        by_kind = sorted(self.listeners.all, key=lambda listener: listener.name in names)
+        listener = by_kind[0]
         host = listener.host or "127.0.0.1"
         return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
 
@@ -209,7 +212,13 @@ class Node:
         parts = self._running()
         data = ", ".join(str(each.path) for each in parts.directories.logs)
         cluster_id = parts.directories.cluster_id
-        return f"node {self.config.node_id}, cluster {cluster_id}, data in {data}"
+        roles = self.config.process_roles
+        kind = (
+            f"{roles[0]} {self.config.node_id}"
+            if len(roles) == 1
+            else f"node {self.config.node_id}"
+        )
+        return f"{kind}, cluster {cluster_id}, data in {data}"
 
     async def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
         """Raises KafkaError unless the topic is new and was created."""
@@ -243,7 +252,10 @@ class Node:
 
     def _client_listener(self) -> Listener:
         names = self.config.controller_names
-        return next(listener for listener in self.listeners.all if listener.name not in names)
+        for listener in self.listeners.all:
+            if listener.name not in names:
+                return listener
+        raise MoldauError(f"node {self.config.node_id} is not a broker: it has no clients")
 
     def _running(self) -> NodeParts:
         if self._parts is None:

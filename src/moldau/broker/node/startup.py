@@ -57,11 +57,6 @@ def check_can_run(config: BrokerConfig, options: NodeOptions) -> None:
     consent.
     """
     refuse_unsupported(config)
-    if not (config.is_broker and config.is_controller):
-        raise MoldauError(
-            f"process.roles is {','.join(config.process_roles)}: for now a node must be "
-            "broker,controller; clusters of several nodes come later"
-        )
     allowed = {name.upper() for name in options.insecure_listeners}
     known = {listener.name for listener in config.bound_listeners}
     if "listener.security.protocol.map" in config.given:
@@ -73,6 +68,12 @@ def check_can_run(config: BrokerConfig, options: NodeOptions) -> None:
         raise MoldauError(f"--insecure-listener {min(unknown)} is not one of the listeners {names}")
     for listener in config.bound_listeners:
         check_listener(listener, options)
+    name = config.controller_names[0]
+    if config.security_protocols[name] is not SecurityProtocol.PLAINTEXT:
+        raise MoldauError(
+            f"the controllers' listener {name} needs {config.security_protocols[name].name}; "
+            "so far only PLAINTEXT is supported"
+        )
 
 
 def check_listener(listener: Listener, options: NodeOptions) -> None:
@@ -129,7 +130,7 @@ def with_ports(config: BrokerConfig, ports: Mapping[str, int]) -> BrokerConfig:
         f"{listener.name}://{_bracketed(listener.host)}:{ports[listener.name]}"
         for listener in config.bound_listeners
     )
-    if config.controller_quorum_bootstrap_servers:
+    if config.controller_listeners and config.controller_quorum_bootstrap_servers:
         controller = config.controller_listeners[0]
         properties["controller.quorum.bootstrap.servers"] = ",".join(
             f"{server.removesuffix(':0')}:{ports[controller.name]}"
@@ -208,10 +209,16 @@ class Directories:
 
 def _format_command(config: BrokerConfig, options: NodeOptions) -> str:
     """To be pasted into a shell."""
-    # Voters in the settings and `--standalone` exclude each other.
-    how = "" if config.controller_quorum_voters else " --standalone"
     file = shlex.quote(str(options.config_file or "server.properties"))
-    return f"moldau storage format{how} -c {file} -t $(moldau storage random-uuid)"
+    if config.is_controller and not config.voters:
+        if len(config.controller_quorum_bootstrap_servers) == 1:
+            return f"moldau storage format --standalone -c {file} -t $(moldau storage random-uuid)"
+        voters = "--initial-controllers ID@HOST:PORT:DIRECTORY_ID,..."
+        return f"moldau storage format {voters} -c {file} -t CLUSTER_ID"
+    if len(config.voters) == 1 and config.is_controller:
+        return f"moldau storage format -c {file} -t $(moldau storage random-uuid)"
+    # All nodes of a cluster have the same id.
+    return f"moldau storage format -c {file} -t CLUSTER_ID"
 
 
 def open_directories(

@@ -171,7 +171,7 @@ async def _start_and_stop(node: Node, ready_file: Path | None, stop: asyncio.Eve
     garbage_collection = GarbageCollection(node.clock)
     await node.start()
     try:
-        address = node.client_address
+        address = node.address
         sys.stdout.write(f"moldau ready on {address} ({node.description})\n")
         sys.stdout.flush()
         if ready_file is not None:
