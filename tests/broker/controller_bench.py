@@ -194,6 +194,7 @@ async def bench(
     made.controllers = controllers
     try:
         await quorum.start()
+        await quorum.wait_for_leader()
         if registers:
             await lifecycle.start()
             await lifecycle.unfence()
