@@ -77,7 +77,8 @@ def _begin(
             request,
             ctx.version,
             requested,
-            is_follower=replica_id >= 0,
+            # A client that poses as a replica is refused, and evicts no session of others.
+            is_follower=replica_id >= 0 and ctx.peer.is_privileged_listener,
             now_ms=ctx.broker.clock.mono_ms(),
         )
     except KafkaError as error:

@@ -49,7 +49,8 @@ class ConnectionLimits:
 
     def refusal(self, host: str, *, is_privileged: bool = False) -> Refusal | None:
         config = self._config()
-        if self._count >= config.max_connections:
+        # As in Kafka, the clients' connections do not keep other nodes out.
+        if self._count >= config.max_connections and not is_privileged:
             return Refusal(f"max.connections is {config.max_connections}", is_ours=False)
         allowed = self._overrides_of(config).get(host, config.max_connections_per_ip)
         if self._by_host[host] >= allowed:
