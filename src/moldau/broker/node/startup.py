@@ -15,6 +15,7 @@ from moldau.broker.node.formatting import (
     directories_of,
     format_node,
     is_formatted,
+    is_left_by_formatting,
 )
 from moldau.broker.node.host import Host
 from moldau.config.broker import BrokerConfig
@@ -285,11 +286,13 @@ def _restore_markers(directories: Iterable[LogDirectory]) -> None:
 
 
 def _check_empty(filesystem: FileSystem, path: Path) -> None:
-    """Files in an unformatted directory belong to another application."""
+    """Files in an unformatted directory belong to another application, unless a formatting was
+    interrupted.
+    """
     if not filesystem.exists(path):
         return
     try:
-        is_empty = not filesystem.list_directory(path)
+        is_empty = all(map(is_left_by_formatting, filesystem.list_directory(path)))
     except NotADirectoryError:
         raise ForeignDirectoryError(
             path, "is a file, not a directory; choose another one with --dir"

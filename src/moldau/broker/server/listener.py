@@ -19,7 +19,7 @@ from moldau.broker.server.dispatch import Dispatcher
 from moldau.broker.server.memory_budget import MemoryBudget
 from moldau.broker.server.turns import Turns
 from moldau.net.frame_reader import SCRATCH_BYTES
-from moldau.net.network import BoundPort, Network, SystemNetwork
+from moldau.net.network import BoundPort, Network, Server, SystemNetwork
 from moldau.protocol.errors import MoldauError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Listener:
         self._services = services
         self.is_privileged = is_privileged
         self._ports: list[BoundPort] = []
-        self._servers: list[asyncio.AbstractServer] = []
+        self._servers: list[Server] = []
         self._connections: dict[Connection, None] = {}
         self._made = 0
         self._complaints = _Complaints(name)
