@@ -156,6 +156,7 @@ async def bench(
     made.failures = failures
     try:
         await quorum.start()
+        await quorum.wait_for_leader()
         if registers:
             await lifecycle.start()
             await lifecycle.unfence()

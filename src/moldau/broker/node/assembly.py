@@ -165,6 +165,7 @@ class NodeParts:
     async def start(self) -> None:
         self.directories.release_reserves()
         await self.quorum.start()
+        await self.quorum.wait_for_leader()
         await register_controller(
             self.channel, self._node.config, random_uuid(self._node.host.chance)
         )

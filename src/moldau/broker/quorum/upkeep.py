@@ -55,7 +55,7 @@ class Upkeep:
         if self._quorum.failure is None:
             log = self._quorum.log
             try:
-                log.directory.do(log.storing_recovery_point())
+                self._quorum.store_recovery_point()
                 log.clean(self._clock.wall_ms())
             except KafkaError as error:
                 _log.warning("metadata log clean-up failed: %s", error)
