@@ -39,6 +39,7 @@ from moldau.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from moldau.storage.directory.directory import LogDirectory
 
 __all__ = ["Node", "NodeOptions"]
 
@@ -189,6 +190,11 @@ class Node:
     def ports(self) -> dict[str, int]:
         """Listener name -> bound port."""
         return {listener.name: listener.port for listener in self.listeners.all}
+
+    @property
+    def directories(self) -> list[LogDirectory]:
+        """The log directories that could be opened."""
+        return self._running().directories.logs
 
     @property
     def client_port(self) -> int:

@@ -41,13 +41,7 @@ from moldau.storage.log.read import Isolation
 from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.storage.log.retention import delete_old_segments
 from moldau.storage.producers.state import AppendOrigin
-from moldau.types import (
-    METADATA_PARTITION,
-    METADATA_TOPIC_ID,
-    NO_OFFSET,
-    LeaderEpoch,
-    Offset,
-)
+from moldau.types import METADATA_PARTITION, METADATA_TOPIC_ID, NO_OFFSET, LeaderEpoch, Offset
 
 _log = logging.getLogger(__name__)
 

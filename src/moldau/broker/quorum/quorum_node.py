@@ -140,7 +140,8 @@ class QuorumNode:
 
     @property
     def leadership(self) -> rpc.Leadership:
-        return self._machine.leadership
+        """The leader that this node knows of, with its addresses."""
+        return rpc.UNKNOWN_LEADERSHIP if self._running is None else self._machine.leadership
 
     @property
     def leader_address(self) -> tuple[str, int] | None:

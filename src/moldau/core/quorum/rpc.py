@@ -31,6 +31,10 @@ class Leadership:
     endpoints: Endpoints = ()
 
 
+UNKNOWN_LEADERSHIP = Leadership(LeaderEpoch(-1))
+"""Of a node that has not started, and of responses that name neither epoch nor leader."""
+
+
 # Requests
 
 

@@ -34,10 +34,6 @@ class Receiver(NamedTuple):
         return cluster_id is None or cluster_id == self.cluster_id
 
 
-UNKNOWN_LEADERSHIP = Leadership(LeaderEpoch(-1))
-"""Of responses that name neither epoch nor leader."""
-
-
 class _Named(Protocol):
     name: str
     host: str

@@ -6,7 +6,6 @@ from moldau import __version__
 from moldau.core.metadata.image import KRAFT_VERSION
 from moldau.core.quorum import rpc
 from moldau.core.quorum.messages.parties import (
-    UNKNOWN_LEADERSHIP,
     Receiver,
     Sender,
     address_at,
@@ -94,7 +93,7 @@ def read_change_response(
     return rpc.ChangeVotersResponse(
         error=error_code(message.error_code),
         message=message.error_message,
-        leadership=UNKNOWN_LEADERSHIP,
+        leadership=rpc.UNKNOWN_LEADERSHIP,
     )
 
 
