@@ -152,6 +152,7 @@ class QuorumSettings(SettingGroup):
         2_000,
         "How long a request to another controller may take.",
         check=at_least(0),
+        has_effect=True,
     )
     controller_quorum_retry_backoff_ms: int = setting(
         "controller.quorum.retry.backoff.ms",
