@@ -5,12 +5,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from moldau.broker.controller.controller_channel import NotDoneError
-from moldau.broker.controller.controller_connection import ControllerConnection, has_error
 from moldau.broker.controller.envelope import unwrapped_response, wrapped
+from moldau.broker.controller.error_search import has_error
+from moldau.net.negotiated_channel import NegotiatedChannel
 from moldau.net.request_channel import Address, ChannelError, ChannelOptions
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError, error_code
+from moldau.protocol.messages import response_class
 from moldau.protocol.messages.envelope import EnvelopeResponse
 from moldau.protocol.wire.schema import Message
 
@@ -37,13 +39,13 @@ class RemoteController:
         self._clock = clock
         self._client_id = client_id
         self._attempt_ms = attempt_ms
-        self._connection: ControllerConnection | None = None
+        self._connection: NegotiatedChannel | None = None
         self._one_at_a_time = asyncio.Lock()
 
     def close(self) -> None:
         """Requests under way fail."""
         if self._connection is not None:
-            self._connection.drop("the node is stopping")
+            self._connection.channel.drop("the node is stopping")
 
     async def send(self, address: tuple[str, int], request: Message) -> Message:
         """Raises NotDoneError, or KafkaError if there is no response or the outcome is unknown."""
@@ -79,14 +81,14 @@ class RemoteController:
             detail = f"the controller at {connection.channel.address}: {error}"
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, detail) from None
 
-    async def _connected(self, host_and_port: tuple[str, int]) -> ControllerConnection:
+    async def _connected(self, host_and_port: tuple[str, int]) -> NegotiatedChannel:
         address = Address(*host_and_port)
         async with self._one_at_a_time:
             connection = self._connection
-            if connection is not None and not connection.is_closed:
+            if connection is not None and not connection.channel.is_closed:
                 if connection.channel.address == address:
                     return connection
-                connection.drop("another node is the active controller")
+                connection.channel.drop("another node is the active controller")
             config = self._settings.current
             options = ChannelOptions(
                 client_id=self._client_id,
@@ -94,20 +96,27 @@ class RemoteController:
                 request_timeout_ms=round(self._patience_ms()),
             )
             try:
-                opened = await ControllerConnection.open(address, self._clock, options)
+                opened = await NegotiatedChannel.open(address, self._clock, options)
             except ChannelError as error:
                 raise NotDoneError(str(error)) from None
             self._connection = opened
             return opened
 
     async def _ask(
-        self, connection: ControllerConnection, request: Message, api_key: ApiKey
+        self, connection: NegotiatedChannel, request: Message, api_key: ApiKey
     ) -> Message:
         """`api_key`: that of the request itself, or of the one in the envelope."""
-        if connection.is_closed:
+        if connection.channel.is_closed:
             raise NotDoneError("the connection to the controller was lost")
+        asked = ApiKey(request.API_KEY)
+        version = connection.version_of(asked)
+        if version is None:
+            detail = f"{connection.channel.address} does not serve {asked.name}"
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, detail)
         try:
-            return await connection.ask(request, self._patience_ms())
+            return await connection.channel.ask(
+                request, response_class(asked), version, timeout_ms=self._patience_ms()
+            )
         except ChannelError as error:
             if api_key in _ONLY_READ:
                 raise NotDoneError(str(error)) from None

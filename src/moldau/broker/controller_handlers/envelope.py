@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from moldau.broker.controller.controller_connection import has_error
 from moldau.broker.controller.envelope import Forwarded, unwrapped, wrapped_response
+from moldau.broker.controller.error_search import has_error
 from moldau.broker.server.context import ControllerContext, Handler, Peer, Staged
 from moldau.broker.server.dispatch import failed
 from moldau.broker.server.large_messages import AT_ONCE_BYTES

@@ -8,6 +8,7 @@ from moldau.broker.controller.local_controller import LocalController
 from moldau.broker.node.settings import Settings
 from moldau.broker.quorum.quorum_node import QuorumNode
 from moldau.broker.quorum.snapshot_maker import SnapshotMaker
+from moldau.broker.quorum.voter_connections import VoterConnections
 from moldau.net.chance import random_uuid
 
 if TYPE_CHECKING:
@@ -24,7 +25,12 @@ class MetadataParts:
         self.feed = MetadataFeed()
         self.feed.subscribe(self.settings.apply)
         self.quorum = QuorumNode(
-            directories.metadata, config, clock, node.fail, chance=node.host.chance
+            directories.metadata,
+            config,
+            clock,
+            node.fail,
+            chance=node.host.chance,
+            network=VoterConnections(config, directories.cluster_id, clock),
         )
         self.quorum.add_listener(self.feed)
         self.snapshots = SnapshotMaker(self.quorum, config, clock)
