@@ -142,13 +142,14 @@ class Node:
         if parts is not None:
             # Other nodes take over while this one still serves.
             await parts.leave()
-        self.listeners.stop_accepting()
+        self.listeners.stop_accepting_clients(self.config)
         if self._metrics_server is not None:
             self._metrics_server.close()
         self._parts = None
         if parts is not None:
+            # The quorum resigns, and may still be asked by other controllers.
             await parts.stop()
-        self.listeners.drop_connections()
+        self.listeners.close()
         await self._tasks.close()
         self.clock.close()
 

@@ -63,12 +63,15 @@ class Listeners:
             if listener.name not in config.controller_names:
                 await listener.serve(dispatcher)
 
-    def stop_accepting(self) -> None:
+    def stop_accepting_clients(self, config: BrokerConfig) -> None:
+        """Controllers may still connect."""
+        for listener in self.all:
+            if listener.name not in config.controller_names:
+                listener.stop_accepting()
+
+    def close(self) -> None:
         for listener in self.all:
             listener.stop_accepting()
-
-    def drop_connections(self) -> None:
-        for listener in self.all:
             listener.drop_connections()
 
     # Changes

@@ -193,6 +193,7 @@ class QuorumSettings(SettingGroup):
         INT,
         30_000,
         "How long a broker waits for the controller's answer.",
+        has_effect=True,
     )
     initial_broker_registration_timeout_ms: int = setting(
         "initial.broker.registration.timeout.ms",
