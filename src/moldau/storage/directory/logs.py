@@ -5,7 +5,8 @@ are lowered before a log is truncated (see log_checkpoints.py).
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -36,13 +37,10 @@ from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.types import INT64_MAX, NO_BROKER_EPOCH, Offset, TopicPartition, Uuid, uuid_text
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 OptionsFor = Callable[[TopicPartition], LogOptions]
-DoAll = Callable[[Callable[["Path"], None], Sequence["Path"]], Iterable[None]]
+DoAll = Callable[[Callable[[Path], None], Sequence[Path]], Iterable[None]]
 """The builtin `map`, or a variant that uses threads."""
 
 
