@@ -103,14 +103,14 @@ class RunningCluster:
         with self.admin(at) as admin:
             return admin.describe_quorum()
 
-    def wait_for_leader(self, *, other_than: int = -1) -> int:
+    def wait_for_leader(self, *, other_than: int = -1, at: str | None = None) -> int:
         """The id of the active controller."""
         found = -1
 
         def is_led() -> bool:
             nonlocal found
             with suppress(MoldauError):
-                found = self.quorum().leader_id
+                found = self.quorum(at).leader_id
             return found not in {-1, other_than}
 
         wait_for(is_led, "an active controller", 60)

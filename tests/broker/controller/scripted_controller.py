@@ -31,6 +31,8 @@ class ScriptedController:
     """The answers to the next requests; ApiVersions is always answered."""
     newest: dict[ApiKey, int] = field(default_factory=dict)
     """Where it serves less than we know."""
+    freezes: bool = False
+    """Without an answer the connection stays open."""
     requests: list[tuple[ApiKey, int]] = field(default_factory=list)
     """The requests that came, with their versions."""
 
@@ -44,6 +46,8 @@ class ScriptedController:
                 size = int.from_bytes(await reader.readexactly(4), "big")
                 frame = read_request(await reader.readexactly(size))
                 answer = self._answer(frame.api_key, frame.version, frame.decode_body())
+                if answer is None and self.freezes:
+                    await reader.read()
                 if answer is None:
                     return
                 correlation_id = frame.header.correlation_id

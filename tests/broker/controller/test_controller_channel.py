@@ -18,6 +18,7 @@ from broker.controller.scripted_controller import (
 from broker.data_node import ConfigHolder
 from broker.node.test_node import node_with
 from support.proofs import proves
+from support.waiting import take_turns
 
 from moldau.broker.cluster.metadata_feed import MetadataFeed
 from moldau.broker.controller.controller_channel import (
@@ -187,24 +188,59 @@ async def test_without_a_controller_the_wait_is_bounded() -> None:
         assert "there is no active controller" in failed.value.detail
 
 
-@proves("controller.socket.timeout.ms")
-async def test_a_controller_that_does_not_answer_counts_as_lost() -> None:
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+@asynccontextmanager
+async def frozen_controller() -> AsyncIterator[tuple[str, int]]:
+    """Accepts connections and never answers."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
 
-    server = await asyncio.start_server(silent, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield "127.0.0.1", server.sockets[0].getsockname()[1]
+
+
+@proves("controller.socket.timeout.ms")
+async def test_a_controller_that_does_not_answer_counts_as_lost() -> None:
+    settings = {"controller_socket_timeout_ms": "100", "request_timeout_ms": "1000"}
+    async with frozen_controller() as address, broker(**settings) as ours:
+        ours.leader.is_at(address)
+        with pytest.raises(KafkaError) as failed:
+            await ours.channel.send(AllocateProducerIdsRequest())
+        assert failed.value.code is ErrorCode.REQUEST_TIMED_OUT
+        assert "no response in time" in failed.value.detail
+
+
+async def test_a_request_does_not_wait_for_a_controller_that_has_a_successor() -> None:
+    """The time-outs are Kafka's: half a minute."""
+
+    def frozen(_request: Message, _version: int) -> None:
+        ours.leader.is_at(new.address)
+        old.freezes = True
+
     async with (
-        server,
-        scripted_controller(allocated) as controller,
-        broker(controller_socket_timeout_ms="200") as ours,
+        scripted_controller() as old,
+        scripted_controller(allocated) as new,
+        broker() as ours,
     ):
-        ours.leader.is_at(("127.0.0.1", port))
+        old.answers.append(frozen)
+        ours.leader.is_at(old.address)
+        with pytest.raises(KafkaError) as failed:
+            await ours.channel.send(create("t"))
+        assert "another node is the active controller now" in failed.value.detail
+        answer: Any = await ours.channel.send(AllocateProducerIdsRequest())
+        assert answer.producer_id_start == 7
+
+
+async def test_a_connection_to_a_controller_that_has_a_successor_is_given_up() -> None:
+    async with frozen_controller() as old, scripted_controller(allocated) as new, broker() as ours:
+        ours.leader.is_at(old)
         waiting = asyncio.ensure_future(ours.channel.send(AllocateProducerIdsRequest()))
-        await asyncio.sleep(0)
-        ours.leader.is_at(controller.address)
-        await waiting
+        await take_turns()
+        ours.leader.is_at(new.address)
+        answer: Any = await waiting
+        assert answer.producer_id_start == 7
 
 
 async def test_the_newest_version_is_used_that_both_sides_know() -> None:

@@ -1,9 +1,9 @@
 """Requests to the active controller, wherever it is: in this process, or across the network. They
-are sent again until it answers, unless a request may have been done without an answer.
+are sent again until it answers, unless one may have been done and must not be done twice.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.controller.controller_node import requested_timeout_ms
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from moldau.broker.controller.local_controller import LocalController
     from moldau.broker.controller.remote_controller import RemoteController
     from moldau.broker.server.context import ConfigHolder, Peer
-    from moldau.net.clock import Clock
+    from moldau.net.clock import Clock, Timer
     from moldau.types import BrokerId
 
 _RETRY_MS = 50
+_LOOK_MS = 200
 _APPLIED_WAIT_MS_MAX = 5_000
 _CHANGES_LOGS = {ApiKey.CREATE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_TOPICS}
 
@@ -56,6 +57,11 @@ class Route:
         is_own = self.quorum.leader_id == self.node_id
         return None if is_own else self.quorum.leader_address
 
+    def is_over(self, address: tuple[str, int]) -> bool:
+        """Whether the controller at this address has a successor."""
+        is_known = self.quorum.leader_id == self.node_id or self.quorum.leader_address is not None
+        return is_known and self.address() != address
+
 
 class ActiveControllerChannel:
     """At most one connection: the controller serves its requests one after the other. Requests that
@@ -75,7 +81,7 @@ class ActiveControllerChannel:
 
     def close(self) -> None:
         if self._remote is not None:
-            self._remote.close()
+            self._remote.hang_up("the node is stopping")
 
     async def send(self, request: Message, version: int | None = None) -> Message:
         """Sends a request of this node itself. A refusal is a response, too. Raises KafkaError if
@@ -122,9 +128,30 @@ class ActiveControllerChannel:
         if address is None:
             raise NotDoneError("there is no active controller")
         remote = self._remote = self._remote or self._new_remote()
-        if peer is None or version is None:
-            return await remote.send(address, request)
-        return await remote.forward(address, request, version, peer)
+        with self._watching(remote, address):
+            if peer is None or version is None:
+                return await remote.send(address, request)
+            return await remote.forward(address, request, version, peer)
+
+    @contextlib.contextmanager
+    def _watching(self, remote: "RemoteController", address: tuple[str, int]) -> Iterator[None]:
+        """Hangs up when another node is elected: one that does not answer may be gone for good."""
+
+        timer: Timer | None = None
+
+        def look() -> None:
+            nonlocal timer
+            if self._route.is_over(address):
+                remote.hang_up("another node is the active controller now")
+            else:
+                timer = self._clock.call_later(_LOOK_MS, look)
+
+        look()
+        try:
+            yield
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def _new_remote(self) -> "RemoteController":
         # A node alone never needs it.

@@ -9,6 +9,7 @@ from moldau.broker.controller.envelope import unwrapped_response, wrapped
 from moldau.broker.controller.error_search import has_error
 from moldau.net.negotiated_channel import NegotiatedChannel
 from moldau.net.request_channel import Address, ChannelError, ChannelOptions
+from moldau.net.tasks import Tasks
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MalformedRequestError, error_code
@@ -20,7 +21,18 @@ if TYPE_CHECKING:
     from moldau.broker.server.context import ConfigHolder, Peer
     from moldau.net.clock import Clock
 
-_ONLY_READ = {ApiKey.DESCRIBE_QUORUM, ApiKey.LIST_PARTITION_REASSIGNMENTS}
+_REPEATABLE = {
+    ApiKey.ALLOCATE_PRODUCER_IDS,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+    ApiKey.BROKER_HEARTBEAT,
+    ApiKey.BROKER_REGISTRATION,
+    ApiKey.CONTROLLER_REGISTRATION,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+}
+"""They may be done twice. Kafka repeats all requests; the client of a topic that was created by a
+first attempt then learns that it exists already.
+"""
 
 
 class RemoteController:
@@ -41,11 +53,16 @@ class RemoteController:
         self._attempt_ms = attempt_ms
         self._connection: NegotiatedChannel | None = None
         self._one_at_a_time = asyncio.Lock()
+        self._tasks = Tasks()
+        self._opening: asyncio.Task[NegotiatedChannel] | None = None
 
-    def close(self) -> None:
+    def hang_up(self, reason: str) -> None:
         """Requests under way fail."""
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.cancel()
         if self._connection is not None:
-            self._connection.channel.drop("the node is stopping")
+            self._connection.channel.drop(reason)
 
     async def send(self, address: tuple[str, int], request: Message) -> Message:
         """Raises NotDoneError, or KafkaError if there is no response or the outcome is unknown."""
@@ -95,12 +112,27 @@ class RemoteController:
                 connect_timeout_ms=config.socket_connection_setup_timeout_ms,
                 request_timeout_ms=round(self._patience_ms()),
             )
-            try:
-                opened = await NegotiatedChannel.open(address, self._clock, options)
-            except ChannelError as error:
-                raise NotDoneError(str(error)) from None
-            self._connection = opened
-            return opened
+            self._connection = await self._opened(address, options)
+            return self._connection
+
+    async def _opened(self, address: Address, options: ChannelOptions) -> NegotiatedChannel:
+        opening = self._opening = self._tasks.start(
+            NegotiatedChannel.open(address, self._clock, options),
+            f"connect to {address}",
+            expects=(ChannelError,),
+        )
+        try:
+            opened: NegotiatedChannel = await opening
+        except ChannelError as error:
+            raise NotDoneError(str(error)) from None
+        except asyncio.CancelledError:
+            if self._opening is opening:
+                # The caller is cancelled.
+                raise
+            raise NotDoneError(f"{address} is no longer needed") from None
+        finally:
+            self._opening = None
+        return opened
 
     async def _ask(
         self, connection: NegotiatedChannel, request: Message, api_key: ApiKey
@@ -118,7 +150,7 @@ class RemoteController:
                 request, response_class(asked), version, timeout_ms=self._patience_ms()
             )
         except ChannelError as error:
-            if api_key in _ONLY_READ:
+            if api_key in _REPEATABLE:
                 raise NotDoneError(str(error)) from None
             detail = f"{error}; the controller may have done it"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
