@@ -115,7 +115,7 @@ def same(pair: Any, make: Callable[[Quorum, int], Message], *versions: int) -> A
         for side, quorum in zip(pair, quorums, strict=True):
             ours = side.ask(make(quorum, version), version)
             answers.append(comparable(ours, quorum.epoch))
-        assert answers[1] == answers[0], f"version {version}"
+        assert answers[1] == answers[0], f"version {version}: {answers}"
     return ours
 
 

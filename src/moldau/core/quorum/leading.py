@@ -258,7 +258,8 @@ class Leading:
         leadership = state.leadership
         error = self.check_leading(request.epoch)
         size = state.log.snapshot_size(request.snapshot)
-        if error is None and request.replica.node_id == state.local.key.node_id:
+        is_own = request.replica.node_id == state.local.key.node_id
+        if error is None and (is_own or request.max_bytes < 0):
             error = ErrorCode.UNKNOWN_SERVER_ERROR
         if error is None and (size is None or request.snapshot == FIRST_POSITION):
             error = ErrorCode.SNAPSHOT_NOT_FOUND

@@ -22,6 +22,9 @@ from moldau.protocol.messages import update_raft_voter as update
 from moldau.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from moldau.types import NO_LEADER, BrokerId, LeaderEpoch
 
+# Texts may quote names from the request, and a longer text cannot be sent.
+_TEXT_CHARS_MAX = 5_000
+
 # AddRaftVoter
 
 
@@ -98,12 +101,14 @@ def read_change_response(
 
 
 def _other_cluster(cluster_id: str | None, receiver: Receiver) -> str:
-    return f'The given id "{cluster_id}" doesn\'t match the cluster id "{receiver.cluster_id}"'
+    text = f'The given id "{cluster_id}" doesn\'t match the cluster id "{receiver.cluster_id}"'
+    return text[:_TEXT_CHARS_MAX]
 
 
 def _message(response: rpc.ChangeVotersResponse) -> str | None:
     """Kafka sends an empty text for an error without one, and none without an error."""
-    return response.message or (None if response.error is ErrorCode.NONE else "")
+    text = response.message or (None if response.error is ErrorCode.NONE else "")
+    return None if text is None else text[:_TEXT_CHARS_MAX]
 
 
 # UpdateRaftVoter
