@@ -14,6 +14,7 @@ from broker.quorum.quorum_cluster import (
 from support.waiting import until
 
 from moldau.broker.quorum.listener import QuorumListener
+from moldau.core.quorum.rpc import EndQuorumEpochRequest
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.disk.failures import DiskFullError
@@ -161,6 +162,8 @@ async def test_a_leader_that_stops_hands_over_at_once() -> None:
         leader = await cluster.wait_for_leader()
         assert leader.quorum.high_watermark > offset
         assert "last words" in leader.values
+        told = [each for each in cluster.requests if isinstance(each[1], EndQuorumEpochRequest)]
+        assert {sender for sender, _ in told} == {stopped.id}
 
 
 async def test_a_stop_does_not_wait_for_a_majority_that_is_away() -> None:
