@@ -45,6 +45,8 @@ class FaultPlan:
         """Whether a file is not in the page cache, so that its readers must wait for the disk."""
         self.wait_for_disk: Callable[[Path], None] = lambda _path: None
         """Called in the thread that reads such a file; a test may block it there."""
+        self.error_of: Callable[[Effect], OSError | None] = lambda _effect: None
+        """The error that an effect raises, for faults without a number: a disk that is full."""
         self._crash_at: int | None = None
         self._is_dead = False
         self._listeners: list[Callable[[Effect], None]] = []
@@ -86,7 +88,8 @@ class FaultPlan:
         self.trace.append(Effect(number, kind, str(path), size_bytes))
         if self._fails_from and number >= self._fails_from[0]:
             return number, Fault(self._fails_from[1], 0)
-        return number, self._faults.get(number)
+        error = self.error_of(self.trace[-1])
+        return number, self._faults.get(number) if error is None else Fault(error, 0)
 
     def finish(self, node: Node | None) -> None:
         if node is not None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 from broker.metadata_node import CLUSTER, RecordingListener, config
 from support.waiting import until
@@ -35,6 +36,9 @@ from moldau.protocol.errors import KafkaError
 from moldau.storage.directory.directory import LogDirectory
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import ZERO_UUID, BrokerId, Uuid, uuid_text
+
+if TYPE_CHECKING:
+    from moldau.broker.quorum.listener import QuorumListener
 
 DATA = Path("/data")
 METADATA = f"{DATA}/__cluster_metadata-0"
@@ -136,6 +140,8 @@ class QuorumCluster:
         self.members: dict[int, Member] = {}
         """Those that run."""
         self.disks: dict[int, SimulatedDisk] = {}
+        self.listeners: dict[int, list[QuorumListener]] = {}
+        """More listeners of members that are started later."""
         self.requests: list[tuple[int, Request]] = []
         """All that were delivered, with their senders."""
         self.on_sent: Callable[[int, Request], None] = lambda _sender, _request: None
@@ -227,6 +233,8 @@ class QuorumCluster:
         snapshots = SnapshotMaker(quorum, config, clock)
         quorum.add_listener(listener)
         quorum.add_listener(feed)
+        for each in self.listeners.get(number, []):
+            quorum.add_listener(each)
         feed.subscribe(snapshots.image_changed)
         member = Member(
             number, disk, config, directory, quorum, feed, snapshots, listener, clock, failures

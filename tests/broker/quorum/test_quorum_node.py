@@ -23,6 +23,8 @@ from moldau.broker.node.formatting import FormatOptions, format_node
 from moldau.broker.quorum.listener import QuorumListener
 from moldau.broker.quorum.log_start import MetadataLogError
 from moldau.broker.quorum.quorum_node import QuorumNode
+from moldau.core.metadata.delta import MetadataDelta
+from moldau.core.metadata.image import MetadataImage
 from moldau.core.metadata.loader import CommittedBatch
 from moldau.core.quorum.machine import VotersError
 from moldau.core.quorum.positions import LogPosition
@@ -43,7 +45,8 @@ from moldau.protocol.log_records import (
 from moldau.protocol.records.batches import iterate_batches
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
-from moldau.testing.simulated_disk import SimulatedDisk
+from moldau.storage.disk.reserve import Reserve
+from moldau.testing.simulated_disk import Effect, SimulatedDisk
 from moldau.types import ZERO_UUID, BrokerId, LeaderEpoch, Offset, Uuid, uuid_text
 
 METADATA = "__cluster_metadata-0"
@@ -459,6 +462,53 @@ async def test_a_listener_that_cannot_follow_stops_the_node(tmp_path: Path) -> N
     with pytest.raises(MoldauError, match=f"at offset {offset} of the metadata log"):
         async with running(tmp_path):
             pass
+
+
+async def test_a_subscriber_that_fails_stops_neither_the_node_nor_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_delta: MetadataDelta, image: MetadataImage) -> None:
+        if "a" in image.topics and "b" not in image.topics:
+            raise ZeroDivisionError
+
+    formatted(tmp_path)
+    async with running(tmp_path) as node:
+        seen: list[int] = []
+        node.feed.subscribe(fail)
+        node.feed.subscribe(lambda _, image: seen.append(image.offset))
+        offset = await node.commit(topic("a"))
+        await node.feed.wait_for(offset)
+        assert seen[-1] == offset
+        assert node.feed.failures == 1
+        assert "a subscriber of the cluster's metadata failed unexpectedly" in caplog.text
+        await node.commit(topic("b"))
+        assert node.feed.failures == 1
+        assert node.failures == []
+
+
+async def test_a_full_disk_spends_its_reserve_on_the_election() -> None:
+    disk = simulated()
+    reserve = Reserve(disk, ANYWHERE)
+    for is_reserved in (True, False):
+        if is_reserved:
+            reserve.take(1_000)
+        filled: list[Effect] = []
+
+        def fill_up(effect: Effect, filled: list[Effect] = filled) -> None:
+            if effect.path.endswith("quorum-state.tmp") and not filled:
+                filled.append(effect)
+                disk.short_write_at(disk.effects + 1, 3, OSError(errno.ENOSPC, "full"))
+
+        disk.on_effect(fill_up)
+        if is_reserved:
+            async with running(ANYWHERE, filesystem=disk) as node:
+                assert node.quorum.is_leader
+                assert not disk.exists(ANYWHERE / "moldau-reserve")
+        else:
+            with pytest.raises(KafkaError, match="cannot be written: full"):
+                async with running(ANYWHERE, filesystem=disk):
+                    pass
+        assert filled
 
 
 async def test_a_listener_with_a_fault_of_its_own_stops_the_node_too(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Several voters: they elect a leader, commit, and survive the loss of any of them."""
 
 import asyncio
+import errno
 
 import pytest
 from broker.metadata_node import config
@@ -12,8 +13,13 @@ from broker.quorum.quorum_cluster import (
 )
 from support.waiting import until
 
+from moldau.broker.quorum.listener import QuorumListener
+from moldau.core.quorum.rpc import EndQuorumEpochRequest
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
+from moldau.storage.disk.failures import DiskFullError
+from moldau.testing.simulated_disk import Effect
+from moldau.types import BrokerId
 
 
 def batches_of(member: Member) -> list[tuple[int, int, int]]:
@@ -156,6 +162,8 @@ async def test_a_leader_that_stops_hands_over_at_once() -> None:
         leader = await cluster.wait_for_leader()
         assert leader.quorum.high_watermark > offset
         assert "last words" in leader.values
+        told = [each for each in cluster.requests if isinstance(each[1], EndQuorumEpochRequest)]
+        assert {sender for sender, _ in told} == {stopped.id}
 
 
 async def test_a_stop_does_not_wait_for_a_majority_that_is_away() -> None:
@@ -165,3 +173,49 @@ async def test_a_stop_does_not_wait_for_a_majority_that_is_away() -> None:
             await cluster.kill(number)
         leader.quorum.append([config("never", "value")], 1)
         assert await finish_by_time(leader.clock, cluster.stop(leader.id)) < 600_000
+
+
+def no_room(effect: Effect) -> OSError | None:
+    is_write = effect.kind == "append" and effect.path.endswith(".log")
+    return OSError(errno.ENOSPC, "full") if is_write else None
+
+
+async def test_a_leader_whose_disk_is_full_hands_over() -> None:
+    async with running_quorum() as cluster:
+        full = await cluster.wait_for_leader()
+        await full.commit("before")
+        full.disk.error_of = no_room
+        with pytest.raises(DiskFullError):
+            await full.commit("refused")
+        leader = await cluster.wait_for_leader(other_than=full.id)
+        await leader.commit("after")
+        assert full.failures == []
+        full.disk.error_of = lambda _effect: None
+        await cluster.wait_until_equal()
+        assert full.values.keys() == {"before", "after"}
+
+
+async def test_a_controller_that_cannot_be_active_hands_over() -> None:
+    class Refusing(QuorumListener):
+        def on_leader_change(self, epoch: int, leader_id: BrokerId) -> None:
+            if leader_id == 1:
+                refused.append(epoch)
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no room for the first records")
+
+    refused: list[int] = []
+    cluster = QuorumCluster()
+    cluster.listeners[1] = [Refusing()]
+    try:
+        await cluster.start_all()
+        # Until the first node was elected.
+        while not refused:
+            leader = await cluster.commit("by another")
+            if leader.id != 1:
+                cluster.isolate(leader.id)
+                await cluster.wait_for_leader(other_than=leader.id)
+                cluster.heal()
+                await cluster.wait_until_equal()
+        assert (await cluster.commit("in the end", not_by=1)).id != 1
+        assert cluster.members[1].failures == []
+    finally:
+        await cluster.close()

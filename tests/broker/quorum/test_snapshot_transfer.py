@@ -2,13 +2,19 @@
 
 import errno
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from broker.quorum.quorum_cluster import Member, running_quorum
+from broker.metadata_node import config
+from broker.quorum.quorum_cluster import METADATA, Member, running_quorum
 from support.proofs import proves
 from support.waiting import until
 
+from moldau.broker.quorum.snapshots import SnapshotId, parse_snapshot_name
+from moldau.core.metadata.snapshot_file import encode_snapshot
+from moldau.core.metadata.snapshot_records import snapshot_records
 from moldau.core.quorum.rpc import FetchSnapshotResponse, Request, Response
+from moldau.storage.directory.checkpoints import RECOVERY_POINT_FILE
 
 # Snapshots are made often, and the log before them is deleted.
 CLEANED = {
@@ -131,3 +137,44 @@ async def test_an_interrupted_transfer_begins_again_with_another_leader() -> Non
         await cluster.wait_until_equal()
         assert returned.values == committed
         assert not [name for name in returned.disk.files() if name.endswith(".part")]
+
+
+async def test_a_log_that_does_not_continue_its_snapshot_starts_over() -> None:
+    """The node was killed after it had the snapshot, while the log still had other records."""
+    async with running_quorum() as cluster:
+        old = await cluster.wait_for_leader()
+        await old.commit("first")
+        cluster.isolate(old.id)
+        for number in range(60):
+            old.quorum.append([config(f"lost-{number}", "x" * 50)], 1)
+        offset = old.quorum.last_offset
+        await until(lambda: old.quorum.log.flushed_offset > offset)
+        old.quorum.store_recovery_point()
+        leader = await cluster.commit("second", not_by=old.id)
+        name, content = snapshot_of(leader)
+        snapshot_id = parse_snapshot_name(name)
+        assert snapshot_id is not None
+        assert snapshot_id.offset < offset
+        await until(lambda: f"{METADATA}/{RECOVERY_POINT_FILE}" in old.disk.files())
+        await cluster.kill(old.id)
+        cluster.disks[old.id].plant(Path(METADATA, name), content)
+        restarted = await cluster.start(old.id)
+        log = restarted.quorum.log
+        assert (log.start_offset, log.end.offset) == (snapshot_id.offset, snapshot_id.offset)
+        assert restarted.values.keys() == {"first", "second"}
+        cluster.heal()
+        await cluster.wait_until_equal()
+        for is_power_cut in (False, True):
+            await cluster.kill(old.id, is_power_cut=is_power_cut)
+            await cluster.start(old.id)
+            await cluster.wait_until_equal()
+
+
+def snapshot_of(member: Member) -> tuple[str, bytes]:
+    """The name and the content of the file."""
+    image = member.feed.image
+    head = member.quorum.snapshot_head(image)
+    assert head is not None
+    snapshot_id = SnapshotId(image.epoch, image.offset + 1)
+    content = b"".join(encode_snapshot(head, snapshot_records(image), now_ms=1))
+    return snapshot_id.file_name, content
