@@ -99,10 +99,8 @@ class Logs:
                     )
                 self._load_one(entry, checkpointed, is_clean=is_clean, now_ms=now_ms)
         if not is_clean:
-            # A process that was killed may have left them in the page cache only, and this one may
-            # lose power with records in them.
-            self._made = [log.path for log in self._all()]
-            self._names_changed = True
+            # A killed process may have left their names in the page cache only.
+            self._made, self._names_changed = [log.path for log in self._all()], True
             run_here(self.settling())
 
     def _take_out_inventory(self) -> dict[str, manifest.LogInventory]:
