@@ -56,6 +56,11 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+METADATA_PARTITION = TopicPartition("__cluster_metadata", 0)
+METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
+"""The same in every cluster."""
+
+
 def uuid_text(uuid: Uuid) -> str:
     """Kafka's text form: URL-safe base64 without padding, 22 characters."""
     return base64.urlsafe_b64encode(uuid).decode("ascii").rstrip("=")

@@ -37,6 +37,18 @@ ALLOWED_METHODS: dict[str, tuple[int, str]] = {
         23,
         "the public operations of a consumer, which the blocking and the asyncio class call",
     ),
+    "src/moldau/storage/log/log.py:Log": (
+        17,
+        "truncation is there twice: in place, and in steps for an event loop",
+    ),
+    "src/moldau/testing/simulation/loop.py:SimulatedLoop": (
+        18,
+        "asyncio's interface of an event loop, as far as a node and the tasks of asyncio use it",
+    ),
+    "src/moldau/testing/simulation/transport.py:End": (
+        18,
+        "asyncio's interface of a transport, and the other end",
+    ),
 }
 # Compile units over budget, each with its lines and the reason. The number may only shrink.
 ALLOWED_UNITS: dict[str, tuple[int, str]] = {

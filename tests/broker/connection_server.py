@@ -55,6 +55,8 @@ class Server:
             config=lambda: config,
         )
         self.listener = Listener("PLAINTEXT", "127.0.0.1", 0, services)
+        self.peers = Listener("CONTROLLER", "127.0.0.1", 0, services, is_privileged=True)
+        """The listener for other nodes. They share everything else with the clients."""
         # No handler is reached: the interceptor supplies every response.
         self.dispatcher = Dispatcher(cast("BrokerServices", None), broker_table())
         self.dispatcher.interceptor = outcome
@@ -66,14 +68,17 @@ async def serving(
     outcome: Outcome, clock: ShiftedClock | None = None, /, **settings: str
 ) -> AsyncIterator[Server]:
     server = Server(outcome, clock or ShiftedClock(), **settings)
-    server.listener.bind()
-    await server.listener.serve(server.dispatcher)
+    listeners = (server.listener, server.peers)
+    for listener in listeners:
+        listener.bind()
+        await listener.serve(server.dispatcher)
     try:
         async with asyncio.timeout(DEADLINE_S):
             yield server
     finally:
-        server.listener.stop_accepting()
-        server.listener.drop_connections()
+        for listener in listeners:
+            listener.stop_accepting()
+            listener.drop_connections()
         for client in server.clients:
             client.writer.transport.abort()
             with suppress(ConnectionError):
@@ -88,8 +93,10 @@ class Client:
         self.writer = writer
 
     @classmethod
-    async def to(cls, server: Server) -> "Client":
-        client = cls(*await asyncio.open_connection("127.0.0.1", server.listener.port))
+    async def to(cls, server: Server, *, as_peer: bool = False) -> "Client":
+        """`as_peer`: as another node does."""
+        listener = server.peers if as_peer else server.listener
+        client = cls(*await asyncio.open_connection("127.0.0.1", listener.port))
         server.clients.append(client)
         return client
 

@@ -16,16 +16,30 @@ from broker.metadata_node import CLUSTER, config_for, formatted
 from moldau.broker.cluster.lifecycle import BrokerIdentity, BrokerLifecycle
 from moldau.broker.cluster.metadata_feed import MetadataFeed
 from moldau.broker.cluster.topic_creation import TopicCreation
-from moldau.broker.controller.controller_channel import LocalControllerChannel
+from moldau.broker.controller.controller_channel import (
+    ActiveControllerChannel,
+    ClientRequestChannel,
+    Route,
+)
 from moldau.broker.controller.controller_node import ControllerNode
+from moldau.broker.controller.local_controller import LocalController
+from moldau.broker.controller.registration import ControllerRegistration
 from moldau.broker.controller_handlers.table import controller_table
 from moldau.broker.handlers.table import broker_table
 from moldau.broker.metrics.counters import Metrics
 from moldau.broker.node.settings import Settings
 from moldau.broker.quorum.quorum_node import QuorumNode
-from moldau.broker.server.context import BrokerServices, Peer, RequestContext
+from moldau.broker.server.context import (
+    AnyContext,
+    BrokerServices,
+    ControllerContext,
+    ControllerServices,
+    Peer,
+    RequestContext,
+)
 from moldau.broker.server.memory_budget import MemoryBudget
 from moldau.config.standalone import NODE_ID
+from moldau.core.controller.machine import Controller
 from moldau.core.metadata.image import Endpoint, MetadataImage
 from moldau.net.clock import ShiftedClock
 from moldau.protocol.api_keys import ApiKey
@@ -45,10 +59,11 @@ class Bench:
     quorum: QuorumNode
     feed: MetadataFeed
     controller: ControllerNode
-    channel: LocalControllerChannel
+    channel: ClientRequestChannel
     lifecycle: BrokerLifecycle
     topic_creation: TopicCreation
     failures: list[str] = field(default_factory=list)
+    controllers: ActiveControllerChannel = field(init=False)
 
     @property
     def image(self) -> MetadataImage:
@@ -69,10 +84,16 @@ class Bench:
         """Sends a request as a client does on a listener; raises what the handler raises."""
         if version is None:
             version = request.VERSIONS[1]
-        table = broker_table() if listener != "CONTROLLER" else controller_table()
         api_key = ApiKey(request.API_KEY)
         peer = Peer(1, listener, "127.0.0.1", 5)
-        context = RequestContext(self._services, peer, api_key, version, "test", table.versions)
+        context: AnyContext
+        if listener == "CONTROLLER":
+            table = controller_table()
+            controller = self._controller_services
+            context = ControllerContext(controller, peer, api_key, version, "test", table.versions)
+        else:
+            table = broker_table()
+            context = RequestContext(self._services, peer, api_key, version, "test", table.versions)
         context.is_large = is_large
         outcome: Any = table.handler(api_key)(context, request)
         return await outcome if hasattr(outcome, "__await__") else outcome
@@ -108,7 +129,21 @@ class Bench:
             topic_creation=self.topic_creation,
             metrics=Metrics(),
             budget=MemoryBudget(lambda: 1 << 30),
-            controller_node=self.controller,
+            quorum=self.quorum,
+        )
+
+    @cached_property
+    def _controller_services(self) -> ControllerServices:
+        return ControllerServices(
+            node_id=BrokerId(NODE_ID),
+            cluster_id=CLUSTER,
+            clock=self.clock,
+            settings=self.settings,
+            metadata=self.feed,
+            metrics=Metrics(),
+            budget=MemoryBudget(lambda: 1 << 30),
+            quorum=self.quorum,
+            controller=self.controller,
         )
 
 
@@ -133,16 +168,19 @@ async def bench(
     feed.subscribe(holder.apply)
     failures: list[str] = []
     quorum = QuorumNode(directory, config, clock, failures.append)
-    controller = ControllerNode(
-        quorum, feed, holder, clock, cluster_id=CLUSTER, chance=random.Random(1)
-    )
+    own_incarnation = Uuid(bytes([incarnation]) * 16)
+    machine = Controller(config, CLUSTER, random.Random(1), own_incarnation)
+    controller = ControllerNode(quorum, feed, holder, clock, machine)
     quorum.add_listener(feed)
     quorum.add_listener(controller)
-    channel = LocalControllerChannel(controller, holder, partial(asyncio.sleep, 0), clock)
+    local, node_id = LocalController(controller), BrokerId(NODE_ID)
+    route = Route(node_id=node_id, quorum=quorum, settings=holder, clock=clock, local=local)
+    controllers = ActiveControllerChannel(route, "test")
+    channel = ClientRequestChannel(controllers, route, feed, partial(asyncio.sleep, 0))
     identity = BrokerIdentity(
-        node_id=BrokerId(NODE_ID),
+        node_id=node_id,
         cluster_id=CLUSTER,
-        incarnation_id=Uuid(bytes([incarnation]) * 16),
+        incarnation_id=own_incarnation,
         directories={str(path): directory.meta.directory_id or Uuid(bytes(16))},
         previous_epoch=previous_epoch,
     )
@@ -153,8 +191,10 @@ async def bench(
         directory, clock, holder, quorum, feed, controller, channel, lifecycle, topic_creation
     )
     made.failures = failures
+    made.controllers = controllers
     try:
         await quorum.start()
+        await quorum.wait_for_leader()
         if registers:
             await lifecycle.start()
             await lifecycle.unfence()
@@ -166,3 +206,13 @@ async def bench(
         await quorum.stop()
         clock.close()
         directory.close()
+
+
+async def register_controller(node: Bench) -> None:
+    """Waits until the controller of the node has registered itself."""
+    registration = ControllerRegistration(
+        node.settings.current, Uuid(b"c" * 16), node.controllers, node.feed, node.clock
+    )
+    registration.start()
+    await node.feed.wait_until(lambda image: NODE_ID in image.controllers)
+    await registration.close()

@@ -136,9 +136,9 @@ class DataNode:
             peers, cast("Any", self), self.settings, self.clock, self.tasks
         )
 
-    def start(self) -> None:
+    async def start(self) -> None:
         self.open()
-        self.replicas.load(self.image)
+        await self.replicas.load(self.image)
 
     async def stop(self) -> None:
         await self.tasks.close()
@@ -149,7 +149,7 @@ class DataNode:
         await self.stop()
         self.clock = ShiftedClock()
         self.tasks = Tasks()
-        self.start()
+        await self.start()
 
     async def crash(self) -> None:
         """Data in the kernel stays, nothing is closed in order."""
@@ -253,7 +253,7 @@ class DataNode:
 @contextlib.asynccontextmanager
 async def running(path: Path, **options: Any) -> AsyncIterator[DataNode]:
     node = DataNode(path, **options)
-    node.start()
+    await node.start()
     try:
         yield node
     finally:

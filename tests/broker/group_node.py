@@ -51,8 +51,8 @@ class GroupNode(DataNode):
         self.feed = MetadataFeed()
         self._table = broker_table()
 
-    def start(self) -> None:
-        super().start()
+    async def start(self) -> None:
+        await super().start()
         self.start_groups()
 
     def start_groups(self) -> None:
@@ -176,7 +176,7 @@ class GroupNode(DataNode):
 @contextlib.asynccontextmanager
 async def running_groups(path: Path, **options: Any) -> AsyncIterator[GroupNode]:
     node = GroupNode(path, **options)
-    node.start()
+    await node.start()
     node.create_offsets_topic()
     node.create_topic("t", number=1, partitions=4)
     try:

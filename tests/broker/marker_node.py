@@ -48,8 +48,8 @@ class MarkerNode(GroupNode):
         self.answers: list[Callable[[WriteTxnMarkersRequest], Any]] = []
         """Responses that replace the real ones, in order."""
 
-    def start(self) -> None:
-        super().start()
+    async def start(self) -> None:
+        await super().start()
         services = self.context(WriteTxnMarkersRequest()).broker
         dispatcher = Dispatcher(services, broker_table())
         dispatcher.interceptor = self._intercept
@@ -186,7 +186,7 @@ def codes_of(response: WriteTxnMarkersResponse) -> Codes:
 @contextlib.asynccontextmanager
 async def running_markers(path: Path, **options: Any) -> AsyncIterator[MarkerNode]:
     node = MarkerNode(path, **options)
-    node.start()
+    await node.start()
     node.create_offsets_topic()
     node.create_topic("t", number=1, partitions=4)
     try:

@@ -109,6 +109,7 @@ async def running(
         node = RunningNode(directory, quorum, feed, snapshots, clock, listener, failures)
         try:
             await quorum.start()
+            await quorum.wait_for_leader()
             yield node
         finally:
             await snapshots.stop()

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 from moldau.frozen import frozen
@@ -38,6 +38,10 @@ _SCRATCH_BYTES = 16 * 1024
 
 class ChannelError(MoldauError):
     """The connection could not be opened, or was lost."""
+
+
+class NothingListensError(ChannelError):
+    """Nothing listens at any address of the node: its process has ended."""
 
 
 class UntrustedError(ChannelError):
@@ -120,7 +124,7 @@ class RequestChannel(asyncio.BufferedProtocol):
         """Tries every address of the host name, one after the other."""
         chosen = options or ChannelOptions()
         loop = asyncio.get_running_loop()
-        problem = "the name has no address"
+        problem, errors = "the name has no address", list[OSError]()
         try:
             async with clock.timeout(chosen.connect_timeout_ms):
                 for family, _, _, _, resolved in await _resolved(loop, address):
@@ -139,17 +143,23 @@ class RequestChannel(asyncio.BufferedProtocol):
                         raise UntrustedError(f"{address}: {_tls_problem(error)}") from None
                     except OSError as error:
                         problem = _connect_problem(error)
+                        errors.append(error)
                         if chosen.tls is not None and isinstance(error, ConnectionResetError):
                             problem = "it closed the connection instead of speaking TLS"
                         continue
                     return channel
-        except TimeoutError:
+        except TimeoutError as error:
             problem = f"no connection within {chosen.connect_timeout_ms} ms"
-        except socket.gaierror:
-            problem = "the name is not known"
+            errors.append(error)
+        except ValueError:
+            # No host has a name like that.
+            problem = "the name is not valid"
         except OSError as error:
-            problem = _connect_problem(error)
-        raise ChannelError(f"cannot reach {address}: {problem}")
+            is_unknown = isinstance(error, socket.gaierror)
+            problem = "the name is not known" if is_unknown else _connect_problem(error)
+            errors.append(error)
+        kind = NothingListensError if _nothing_listens(errors) else ChannelError
+        raise kind(f"cannot reach {address}: {problem}")
 
     @property
     def is_closed(self) -> bool:
@@ -414,6 +424,10 @@ def _tls_problem(error: ssl.SSLError) -> str:
     if "certificate" in reason or "handshake failure" in reason:
         return f"no TLS; it may require a client certificate: {reason}"
     return f"no TLS: {reason}"
+
+
+def _nothing_listens(errors: Sequence[OSError]) -> bool:
+    return bool(errors) and all(isinstance(each, ConnectionRefusedError) for each in errors)
 
 
 def _connect_problem(error: OSError) -> str:

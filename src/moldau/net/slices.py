@@ -6,11 +6,12 @@ independent of each other. This is processor time, not the node's: `Clock` is no
 """
 
 import asyncio
-import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
+
+from moldau.net import stopwatch
 
 SLICE_S = 0.002
 ITEMS_BETWEEN_CHECKS = 8
@@ -72,7 +73,7 @@ class Slices:
 
     @property
     def is_over(self) -> bool:
-        return time.perf_counter() >= self._ends_s
+        return stopwatch.now_s() >= self._ends_s
 
     async def next(self) -> None:
         """Lets all other tasks run first."""
@@ -81,7 +82,7 @@ class Slices:
 
     def begin(self) -> None:
         """Begins the next slice; other tasks have run."""
-        self._ends_s = time.perf_counter() + SLICE_S
+        self._ends_s = stopwatch.now_s() + SLICE_S
 
 
 def in_slices(
@@ -127,13 +128,13 @@ async def _run_slices(
 def _is_done_in_slice(
     work: Callable[[ItemT], ResultT], left: Iterator[ItemT], results: list[ResultT]
 ) -> bool:
-    ends_s = time.perf_counter() + SLICE_S
+    ends_s = stopwatch.now_s() + SLICE_S
     until_check = ITEMS_BETWEEN_CHECKS
     for item in left:
         results.append(work(item))
         until_check -= 1
         if not until_check:
-            if time.perf_counter() >= ends_s:
+            if stopwatch.now_s() >= ends_s:
                 return False
             until_check = ITEMS_BETWEEN_CHECKS
     return True

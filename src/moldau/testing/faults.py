@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from moldau.broker.server.context import Handler, RequestContext, Staged
+from moldau.broker.server.context import AnyContext, Handler, Staged
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -72,7 +72,7 @@ class Faults:
         for waiting in self._waiting:
             _end(waiting)
 
-    def intercept(self, ctx: RequestContext, request: Message) -> Any:
+    def intercept(self, ctx: AnyContext, request: Message) -> Any:
         """Returns None to leave the request to its handler. Raises as a handler would: if the
         response has no place for errors, or a Produce request wants none, the connection is closed.
         """
@@ -94,7 +94,7 @@ class Faults:
         raise error
 
     async def _handled_later(
-        self, delay_ms: int, ctx: RequestContext, request: Message
+        self, delay_ms: int, ctx: AnyContext, request: Message
     ) -> Message | Staged | None:
         await self._wait(delay_ms)
         outcome = self._handler_of(ctx.api_key)(ctx, request)

@@ -247,6 +247,12 @@ class _SimulatedFileSystem(FaultPlan):
         self._directory(path)
         return self.free_space_bytes
 
+    def total_bytes(self, path: Path) -> int:
+        return self.free_bytes(path) + sum(map(len, self._contents()))
+
+    def _contents(self) -> Iterator[bytes]:
+        return (content for _, content in contents_of(self._root) if content is not None)
+
     def _find(self, path: Path) -> Node | None:
         node: Node | None = self._root
         for name in _names(path):

@@ -5,6 +5,7 @@ are numbered from 1 and kept in `trace`.
 import errno
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 from moldau.testing.simulated_power import Node
@@ -40,11 +41,16 @@ class FaultPlan:
         self.trace: list[Effect] = []
         self._faults: dict[int, Fault] = {}
         self._fails_from: tuple[int, OSError] | None = None
+        self._by_chance: tuple[Random, float, OSError] | None = None
         self._unreadable: dict[Path, OSError] = {}
         self.is_cold: Callable[[Path], bool] = lambda _path: False
         """Whether a file is not in the page cache, so that its readers must wait for the disk."""
         self.wait_for_disk: Callable[[Path], None] = lambda _path: None
         """Called in the thread that reads such a file; a test may block it there."""
+        self.error_of: Callable[[Effect], OSError | None] = lambda _effect: None
+        """The error that an effect raises, for faults without a number: a disk that is full."""
+        self.on_crash: Callable[[], None] = lambda: None
+        """Called once, when the power fails."""
         self._crash_at: int | None = None
         self._is_dead = False
         self._listeners: list[Callable[[Effect], None]] = []
@@ -63,6 +69,10 @@ class FaultPlan:
         `error`.
         """
         self._faults[effect] = Fault(error, bytes_written)
+
+    def fail_by_chance(self, chance: Random, rate: float, error: OSError) -> None:
+        """Let each effect from now on raise `error` with the probability `rate`; 0 ends that."""
+        self._by_chance = (chance, rate, error) if rate else None
 
     def fail_reads(self, path: Path, error: OSError) -> None:
         """Make every read of the file at `path` raise `error`."""
@@ -84,12 +94,21 @@ class FaultPlan:
         """
         number = self.effects + 1
         if self._is_dead or number == self._crash_at:
-            self._is_dead = True
+            if not self._is_dead:
+                self._is_dead = True
+                self.on_crash()
             raise SimulatedCrash(f"before effect {number}: {kind} {path}")
         self.effects = number
         self.trace.append(Effect(number, kind, str(path), size_bytes))
         if self._fails_from and number >= self._fails_from[0]:
             return number, Fault(self._fails_from[1], 0)
+        error = self.error_of(self.trace[-1])
+        if error is not None:
+            return number, Fault(error, 0)
+        if self._by_chance is not None:
+            chance, rate, drawn = self._by_chance
+            if chance.random() < rate:
+                return number, Fault(drawn, 0)
         return number, self._faults.get(number)
 
     def finish(self, node: Node | None) -> None:

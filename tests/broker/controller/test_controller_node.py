@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from broker.controller_bench import Bench, bench
+from broker.controller_bench import Bench, bench, register_controller
 from broker.metadata_node import CLUSTER, config_for
 from support.proofs import proves
 
@@ -12,9 +12,8 @@ from moldau.broker.cluster.lifecycle import (
     BrokerIdentity,
     BrokerLifecycle,
     LifecycleState,
-    register_controller,
 )
-from moldau.broker.controller.controller_channel import LocalControllerChannel
+from moldau.broker.controller.controller_channel import ClientRequestChannel
 from moldau.broker.node.formatting import FormatOptions, format_node
 from moldau.core.controller.features import SUPPORTED_FEATURES
 from moldau.protocol.api_keys import ApiKey
@@ -68,7 +67,7 @@ async def test_the_broker_registers_through_the_controller(tmp_path: Path) -> No
         assert broker.epoch == node.lifecycle.broker_epoch
         assert broker.endpoints["PLAINTEXT"].host == "here"
         assert node.lifecycle.state is LifecycleState.RUNNING
-        await register_controller(node.channel, node.settings.current, Uuid(b"c" * 16))
+        await register_controller(node)
         assert "CONTROLLER" in node.image.controllers[1].endpoints
         node.check()
 
@@ -314,7 +313,7 @@ async def test_a_registration_that_is_refused_for_good_ends_at_once(tmp_path: Pa
 class NewerController:
     """Answers the first request of each kind with an error code of a later Kafka."""
 
-    def __init__(self, channel: LocalControllerChannel) -> None:
+    def __init__(self, channel: ClientRequestChannel) -> None:
         self.refused: list[int] = []
         self._channel = channel
 

@@ -45,7 +45,7 @@ async def test_an_acknowledged_commit_survives_a_crash(tmp_path: Path) -> None:
             assert await node.commit_offset("g", offset) == ErrorCode.NONE
         await node.crash()
         node.clock = type(node.clock)()
-        node.start()
+        await node.start()
         await node.groups.wait_loaded()
         assert await node.fetch_offset("g") == 19
 

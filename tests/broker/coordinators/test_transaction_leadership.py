@@ -89,7 +89,7 @@ class CoordinatorNode(MarkerNode):
 @contextlib.asynccontextmanager
 async def running_coordinator(path: Path) -> AsyncIterator[CoordinatorNode]:
     node = CoordinatorNode(path)
-    node.start()
+    await node.start()
     node.create_offsets_topic()
     node.create_topic("t", number=1, partitions=4)
     node.start_transactions()

@@ -347,7 +347,7 @@ async def test_markers_half_sent_are_sent_again_after_a_crash(tmp_path: Path) ->
         await tried(node, 1)
         assert not done.done()
         await node.crash()
-        node.start()
+        await node.start()
         node.change_partition(number=1, index=3, leader=1)
         assert node.is_open("t", 3)
         assert await node.send(*places, coordinator_epoch=1, **values) is ErrorCode.NONE

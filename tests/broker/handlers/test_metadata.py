@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.controller_bench import PORT, Bench, bench
+from broker.controller_bench import PORT, Bench, bench, register_controller
 from support.waiting import until
 
 from moldau.core.metadata.image import Endpoint
@@ -241,10 +241,8 @@ async def test_the_cluster_is_described(tmp_path: Path) -> None:
 
 
 async def test_controllers_are_described_on_their_own_listener(tmp_path: Path) -> None:
-    from moldau.broker.cluster.lifecycle import register_controller
-
     async with bench(tmp_path / "data") as node:
-        await register_controller(node.channel, node.settings.current, Uuid(b"c" * 16))
+        await register_controller(node)
         requested = DescribeClusterRequest(endpoint_type=2)
         described = await node.serve(requested, listener="CONTROLLER")
         assert (described.error_code, described.controller_id, described.endpoint_type) == (0, 1, 2)

@@ -21,7 +21,7 @@ from support.proofs import proves
 from support.waiting import until
 
 from moldau.broker.node.formatting import FormatOptions, format_node
-from moldau.broker.quorum.metadata_log import MetadataLogError
+from moldau.broker.quorum.log_start import MetadataLogError
 from moldau.broker.quorum.snapshots import (
     MissingSnapshotError,
     SnapshotId,

@@ -21,10 +21,15 @@ from support.proofs import proves
 
 from moldau.broker.node.formatting import FormatOptions, format_node
 from moldau.broker.quorum.listener import QuorumListener
-from moldau.broker.quorum.metadata_log import MetadataLogError
+from moldau.broker.quorum.log_start import MetadataLogError
 from moldau.broker.quorum.quorum_node import QuorumNode
+from moldau.core.metadata.delta import MetadataDelta
+from moldau.core.metadata.image import MetadataImage
 from moldau.core.metadata.loader import CommittedBatch
 from moldau.core.quorum.machine import VotersError
+from moldau.core.quorum.positions import LogPosition
+from moldau.core.quorum.rpc import FetchRequest, FetchResponse, VoteRequest, VoteResponse
+from moldau.core.quorum.voters import VoterKey
 from moldau.net.chance import SYSTEM_CHANCE, random_uuid
 from moldau.net.clock import Clock
 from moldau.protocol.enums import ConfigResourceType
@@ -37,10 +42,12 @@ from moldau.protocol.log_records import (
     NoOpRecord,
     RemoveTopicRecord,
 )
+from moldau.protocol.records.batches import iterate_batches
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
-from moldau.testing.simulated_disk import SimulatedDisk
-from moldau.types import ZERO_UUID, BrokerId, uuid_text
+from moldau.storage.disk.reserve import Reserve
+from moldau.testing.simulated_disk import Effect, SimulatedDisk
+from moldau.types import ZERO_UUID, BrokerId, LeaderEpoch, Offset, Uuid, uuid_text
 
 METADATA = "__cluster_metadata-0"
 ANYWHERE = Path("/data")
@@ -254,6 +261,53 @@ async def test_the_status_is_what_describe_quorum_returns(tmp_path: Path) -> Non
         assert status.endpoints[0].endpoints[0].listener == "CONTROLLER"
 
 
+async def test_other_nodes_get_answers_and_records(tmp_path: Path) -> None:
+    formatted(tmp_path)
+    voter = VoterKey(BrokerId(9), Uuid(bytes([9]) * 16))
+    async with running(tmp_path) as node:
+        await node.commit(topic("a"))
+        end = node.quorum.log.end
+        assert node.quorum.leader_address == ("127.0.0.1", 0)
+        asked = VoteRequest(epoch=LeaderEpoch(1), candidate=voter, last=end, is_pre_vote=True)
+        vote = await node.quorum.answer(asked)
+        assert isinstance(vote, VoteResponse)
+        assert not vote.is_granted
+        assert vote.leadership.leader_id == 1
+        snapshot = await node.quorum.answer(fetch(voter, LogPosition(LeaderEpoch(0), Offset(0))))
+        assert isinstance(snapshot, FetchResponse)
+        start = LogPosition(LeaderEpoch(1), Offset(1))
+        found = await node.quorum.answer(fetch(voter, start))
+        assert isinstance(found, FetchResponse)
+        assert [batch.last_offset for batch in iterate_batches(found.records)] == [2, 3]
+        waiting = asyncio.ensure_future(node.quorum.answer(fetch(voter, end, wait_ms=60_000)))
+        given_up = asyncio.ensure_future(node.quorum.answer(fetch(voter, end, wait_ms=60_000)))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await node.commit(topic("b"))
+        answered = await waiting
+        assert isinstance(answered, FetchResponse)
+        assert b"b" in answered.records
+        late = asyncio.ensure_future(
+            node.quorum.answer(fetch(voter, node.quorum.log.end, wait_ms=60_000))
+        )
+        await asyncio.sleep(0)
+    refused = await late
+    assert isinstance(refused, FetchResponse)
+    assert refused.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    with pytest.raises(KafkaError):
+        await node.quorum.answer(asked)
+
+
+def fetch(replica: VoterKey, position: LogPosition, wait_ms: int = 0) -> FetchRequest:
+    return FetchRequest(
+        replica=replica,
+        epoch=LeaderEpoch(1),
+        position=position,
+        max_bytes=1 << 20,
+        max_wait_ms=wait_ms,
+    )
+
+
 @pytest.mark.parametrize("which", ["clean", "dirty"])
 async def test_the_metadata_of_apache_is_read(
     which: Literal["clean", "dirty"], tmp_path: Path
@@ -272,18 +326,6 @@ async def test_the_metadata_of_apache_is_read(
 
 
 # Failures
-
-
-async def test_a_quorum_of_several_nodes_is_refused_and_nothing_is_changed(tmp_path: Path) -> None:
-    ids = [uuid_text(random_uuid(SYSTEM_CHANCE)) for _ in range(3)]
-    controllers = ",".join(f"{n}@localhost:909{n}:{each}" for n, each in enumerate(ids, 1))
-    options = FormatOptions(cluster_id=CLUSTER, initial_controllers=controllers)
-    format_node(DiskFileSystem(), config_for(tmp_path), options, 1)
-
-    with pytest.raises(VotersError, match="only a quorum of this one node is supported so far"):
-        async with running(tmp_path):
-            pass
-    assert not (tmp_path / METADATA / "quorum-state").exists()
 
 
 @proves("controller.quorum.voters")
@@ -358,16 +400,6 @@ async def test_a_disk_that_refuses_the_new_kraft_version_leaves_the_old_one() ->
         assert node.quorum.describe().voters[0].key.directory_id == ZERO_UUID
 
 
-async def test_static_voters_elsewhere_are_refused(tmp_path: Path) -> None:
-    settings = {"controller.quorum.voters": "1@127.0.0.1:9093,2@127.0.0.1:9094"}
-    format_node(
-        DiskFileSystem(), config_for(tmp_path, settings), FormatOptions(cluster_id=CLUSTER), 1
-    )
-    with pytest.raises(VotersError, match="voters are 1, 2"):
-        async with running(tmp_path, settings):
-            pass
-
-
 async def test_a_damaged_election_is_not_guessed(tmp_path: Path) -> None:
     formatted(tmp_path)
     async with running(tmp_path):
@@ -432,6 +464,53 @@ async def test_a_listener_that_cannot_follow_stops_the_node(tmp_path: Path) -> N
             pass
 
 
+async def test_a_subscriber_that_fails_stops_neither_the_node_nor_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_delta: MetadataDelta, image: MetadataImage) -> None:
+        if "a" in image.topics and "b" not in image.topics:
+            raise ZeroDivisionError
+
+    formatted(tmp_path)
+    async with running(tmp_path) as node:
+        seen: list[int] = []
+        node.feed.subscribe(fail)
+        node.feed.subscribe(lambda _, image: seen.append(image.offset))
+        offset = await node.commit(topic("a"))
+        await node.feed.wait_for(offset)
+        assert seen[-1] == offset
+        assert node.feed.failures == 1
+        assert "a subscriber of the cluster's metadata failed unexpectedly" in caplog.text
+        await node.commit(topic("b"))
+        assert node.feed.failures == 1
+        assert node.failures == []
+
+
+async def test_a_full_disk_spends_its_reserve_on_the_election() -> None:
+    disk = simulated()
+    reserve = Reserve(disk, ANYWHERE)
+    for is_reserved in (True, False):
+        if is_reserved:
+            reserve.take(1_000)
+        filled: list[Effect] = []
+
+        def fill_up(effect: Effect, filled: list[Effect] = filled) -> None:
+            if effect.path.endswith("quorum-state.tmp") and not filled:
+                filled.append(effect)
+                disk.short_write_at(disk.effects + 1, 3, OSError(errno.ENOSPC, "full"))
+
+        disk.on_effect(fill_up)
+        if is_reserved:
+            async with running(ANYWHERE, filesystem=disk) as node:
+                assert node.quorum.is_leader
+                assert not disk.exists(ANYWHERE / "moldau-reserve")
+        else:
+            with pytest.raises(KafkaError, match="cannot be written: full"):
+                async with running(ANYWHERE, filesystem=disk):
+                    pass
+        assert filled
+
+
 async def test_a_listener_with_a_fault_of_its_own_stops_the_node_too(tmp_path: Path) -> None:
     class Faulty(QuorumListener):
         def on_commits_end(self) -> None:
@@ -443,6 +522,8 @@ async def test_a_listener_with_a_fault_of_its_own_stops_the_node_too(tmp_path: P
     )
     quorum = QuorumNode(directory, config_for(tmp_path), Clock())
     quorum.add_listener(Faulty())
+    await quorum.start()
     with pytest.raises(KafkaError, match="could not follow"):
-        await quorum.start()
+        await quorum.wait_for_leader()
+    await quorum.stop()
     directory.close()

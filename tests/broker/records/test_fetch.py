@@ -465,3 +465,21 @@ async def test_old_clients_search_for_another_leader_when_a_disk_fails(tmp_path:
         for version, code in [(5, "NOT_LEADER_OR_FOLLOWER"), (6, "KAFKA_STORAGE_ERROR")]:
             answer = await fetch_one(node, request(orders()), version)
             assert answer.error_code == ErrorCode[code]
+
+
+async def test_a_client_that_poses_as_a_replica_takes_no_session_of_others(tmp_path: Path) -> None:
+    settings = {"max.incremental.fetch.session.cache.slots": "1"}
+    async with running(tmp_path, settings=settings) as node:
+        node.create_topic("orders", partitions=2, replicas=(1, 2))
+        session = (await fetch(node, request(orders(), session_epoch=0))).session_id
+        assert session > 0
+        poses = request(orders(0, 0, 1), session_epoch=0, replica_id=2)
+        assert (await fetch_one(node, poses)).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        kept = await fetch(node, request(session_id=session, session_epoch=1))
+        assert (kept.session_id, kept.error_code) == (session, ErrorCode.NONE)
+        follower = await fetch(
+            node, request(orders(0, 0, 1), session_epoch=0, replica_id=2), privileged=True
+        )
+        assert follower.session_id > 0
+        gone = await fetch(node, request(session_id=session, session_epoch=2))
+        assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND

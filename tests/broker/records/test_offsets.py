@@ -227,7 +227,7 @@ async def test_deleted_records_stay_deleted_after_a_crash(tmp_path: Path) -> Non
         assert await delete(node, 2) == (0, 2)
         assert await delete(node, 1) == (0, 2), "the start never goes back"
         await node.crash()
-        node.start()
+        await node.start()
         log = node.replicas.lookup("orders", 0).log
         assert log.log_start_offset == 2
         assert (await list_offset(node, -2)).offset == 2

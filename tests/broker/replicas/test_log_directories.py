@@ -130,7 +130,7 @@ async def test_a_move_resumes_after_a_restart(tmp_path: Path) -> None:
         await node.crash()
         names = [path.name for path in node.directory_paths[1].iterdir()]
         assert any(name.endswith("-future") for name in names)
-        node.start()
+        await node.start()
         await until_moved(node, node.directory_paths[1])
         assert node.replicas.lookup("orders", 0).log.log_end_offset == 3_000
 
@@ -145,7 +145,7 @@ async def test_a_crash_between_the_two_names_of_a_moved_log_loses_nothing(tmp_pa
         await node.crash()
         old = next(p for p in node.directory_paths[0].iterdir() if p.name.endswith("-delete"))
         old.rename(node.directory_paths[0] / "orders-0")
-        node.start()
+        await node.start()
         assert home_of(node) == node.directory_paths[1]
         assert node.replicas.lookup("orders", 0).log.log_end_offset == 15
         assert any(p.name.endswith("-stray") for p in node.directory_paths[0].iterdir())

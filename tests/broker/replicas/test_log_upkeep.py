@@ -255,12 +255,12 @@ async def test_a_clean_stop_leaves_its_marker_and_a_crash_does_not(tmp_path: Pat
         await node.stop()
         marker = node.directory_paths[0] / CLEAN_STOP_FILE
         assert '"brokerEpoch":3' in marker.read_text()
-        node.start()
+        await node.start()
         assert not marker.exists()
         await fill(node, b"b")
         await node.crash()
         assert not marker.exists()
-        node.start()
+        await node.start()
         log = node.replicas.lookup("orders", 0).log
         assert log.high_watermark == log.flushed_offset == 2
 
@@ -348,14 +348,14 @@ async def test_a_damaged_log_refuses_all_work_and_says_how_to_continue(
         await node.stop()
         node.forget_clean_stop()
         break_log(node)
-        node.start()
+        await node.start()
         with pytest.raises(KafkaError) as refused:
             node.replicas.lookup("orders", 0).append(batch(b"c"))
         assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert "moldau.accept.damage=true" in caplog.text
         await node.stop()
         node.settings.current = node.settings.current.with_changes(moldau_accept_damage=True)
-        node.start()
+        await node.start()
         partition = node.replicas.lookup("orders", 0)
         assert partition.append(batch(b"c")).first_offset == 0
         assert list((partition.log.path / "quarantine").iterdir())
@@ -370,7 +370,7 @@ async def test_under_the_policy_os_a_crash_may_cost_records(
         await node.stop()
         node.forget_clean_stop()
         break_log(node)
-        node.start()
+        await node.start()
         partition = node.replicas.lookup("orders", 0)
         assert partition.log.log_end_offset == 0
         assert "offsets 0 to 1" in caplog.text

@@ -73,7 +73,7 @@ async def test_a_topic_made_again_while_the_node_was_down_shows_nothing_of_the_o
         del node.replicas
         node.delete_topic(1)
         node.create_topic("orders", number=2)
-        node.start()
+        await node.start()
         assert node.replicas.lookup("orders", 0).log.log_end_offset == 0
         names = {path.name for path in node.directory_paths[0].iterdir() if path.is_dir()}
         assert any(name.endswith("-stray") for name in names)

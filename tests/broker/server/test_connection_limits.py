@@ -34,6 +34,13 @@ def test_one_address_leaves_room_for_others_and_all_of_them_for_peers() -> None:
     assert taken_by(OTHER, some, is_privileged=True) == 10
 
 
+def test_clients_cannot_take_the_connections_of_other_nodes_with_max_connections() -> None:
+    some = limits(100, max_connections="5")
+    assert taken_by(STRANGER, some) == 5
+    assert some.refusal(OTHER) is not None
+    assert taken_by(OTHER, some, is_privileged=True) == 95
+
+
 def test_connections_are_limited_by_memory() -> None:
     some = limits(1_000_000, moldau_inflight_bytes_max=str(1000 * CONNECTION_BYTES))
     assert taken_by(STRANGER, some) + taken_by(OTHER, some) == 968

@@ -203,6 +203,23 @@ async def test_a_client_that_holds_next_to_nothing_is_served_however_much_others
         assert server.metrics.held_back.by_kind["memory"] > 0
 
 
+async def test_other_nodes_have_memory_left_however_much_clients_hold() -> None:
+    """A follower's fetch is what commits the records that clients wait for, and a heartbeat that
+    is not read fences a broker.
+    """
+    async with serving(_waits_if_named, **SMALL) as server:
+        peer = await Client.to(server, as_peer=True)
+        for client in [await Client.to(server) for _ in range(40)]:
+            client.send(1, "waits", more=15_000)
+        for client in [await half_sent(server, FRAME_BYTES, 0) for _ in range(8)]:
+            client.writer.write(bytes(MIB))
+        await until(lambda: server.budget.held > 1.25 * server.budget.served_max)
+        await settled(server)
+        for number in range(3):
+            peer.send(number, more=MIB // 8)
+            assert (await peer.answer())[0] == number
+
+
 async def test_far_beyond_the_limit_the_largest_holder_goes_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

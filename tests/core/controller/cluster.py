@@ -58,9 +58,10 @@ class Cluster:
         eligible_replicas: bool = True,
         kraft_version: int = 1,
         seed: int = 1,
+        own_incarnation: Uuid | None = None,
     ) -> None:
         self.config = BrokerConfig.parse({**SETTINGS, **(settings or {})})
-        self.controller = Controller(self.config, CLUSTER_ID, random.Random(seed))
+        self.controller = Controller(self.config, CLUSTER_ID, random.Random(seed), own_incarnation)
         self.log: list[Message] = []
         self.now_ms = 0.0
         self.kraft_version = kraft_version

@@ -9,7 +9,6 @@ CONSUMER_GROUPS = "groups of the consumer protocol (KIP-848)"
 SHARE_GROUPS = "share groups"
 STREAMS_GROUPS = "streams groups"
 SECURITY = "authentication, access control and quotas"
-CLUSTER = "a cluster of several nodes"
 
 LATER: tuple[tuple[str, str, str], ...] = (
     ("franz-go", "TestTxnEtl/range/848", CONSUMER_GROUPS),
@@ -37,8 +36,6 @@ LATER: tuple[tuple[str, str, str], ...] = (
     ("api", "AlterClientQuotas(49)", SECURITY),
     ("api", "DescribeUserScramCredentials(50)", SECURITY),
     ("api", "AlterUserScramCredentials(51)", SECURITY),
-    ("api", "AddRaftVoter(80)", CLUSTER),
-    ("api", "RemoveRaftVoter(81)", CLUSTER),
     ("api", "ConsumerGroupHeartbeat(68)", CONSUMER_GROUPS),
     ("api", "ConsumerGroupDescribe(69)", CONSUMER_GROUPS),
     ("api", "ShareGroupHeartbeat(76)", SHARE_GROUPS),

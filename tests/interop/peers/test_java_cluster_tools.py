@@ -2,9 +2,10 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
-from interop.live_broker import CLUSTER_ID
+from interop.live_broker import CLUSTER_ID, free_ports
 from interop.peers.java_tools import (
     API_VERSIONS,
     CLUSTER,
@@ -226,6 +227,94 @@ def test_the_controller_describes_the_quorum_too(tools: JavaTools, controller: s
     for status in (direct, forwarded):
         assert quorum_status(status)["LeaderId"] == "1"
     assert quorum_status(direct)["CurrentVoters"] == quorum_status(forwarded)["CurrentVoters"]
+
+
+DIRECTORY_ID = "AAAAAAAAAAAAAAAAAAAAAg"
+
+
+def new_controller(folder: Path, node_id: int, cluster_id: str) -> Path:
+    """The settings of a formatted controller that does not run."""
+    logs = folder / f"logs-{node_id}"
+    logs.mkdir()
+    properties = {
+        "version": "1",
+        "cluster.id": cluster_id,
+        "node.id": str(node_id),
+        "directory.id": DIRECTORY_ID,
+    }
+    written = "".join(f"{name}={value}\n" for name, value in properties.items())
+    (logs / "meta.properties").write_text(written)
+    settings = {
+        "process.roles": "controller",
+        "node.id": str(node_id),
+        "log.dirs": str(logs),
+        "listeners": f"CONTROLLER://127.0.0.1:{free_ports(1)[0]}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": "127.0.0.1:1",
+    }
+    path = folder / f"controller-{node_id}.properties"
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return path
+
+
+def addresses(tools: JavaTools, controller: str) -> list[list[str]]:
+    """Both ways into the cluster."""
+    return [["--bootstrap-server", tools.server.address], ["--bootstrap-controller", controller]]
+
+
+def refusal(tools: JavaTools, *arguments: str) -> str:
+    run = tools.apache.run_tool(QUORUM, *arguments)
+    assert run.status == 1, run
+    return run.output + run.errors
+
+
+def test_a_controller_that_cannot_be_reached_is_not_added(
+    tools: JavaTools, controller: str, tmp_path: Path
+) -> None:
+    """Another one at each attempt: the leader leaves one that failed alone for a moment."""
+    cluster_id = quorum_status(tools.run(QUORUM, "describe", "--status"))["ClusterId"]
+    for node_id, address in enumerate(addresses(tools, controller), 7):
+        settings = str(new_controller(tmp_path, node_id, cluster_id))
+        said = refusal(tools, *address, "--command-config", settings, "add-controller")
+        assert (
+            "org.apache.kafka.common.errors.TimeoutException: Aborted add voter operation for "
+            "since API_VERSIONS returned an error BROKER_NOT_AVAILABLE"
+        ) in said
+
+
+def test_a_controller_is_added_only_once(tools: JavaTools, controller: str) -> None:
+    if tools.server.node is None:
+        pytest.skip("needs the server's own settings")
+    own = str(tools.server.node.properties)
+    status = quorum_status(tools.run(QUORUM, "describe", "--status"))
+    (voter,) = json.loads(status["CurrentVoters"])
+    key = f"ReplicaKey(id=1, directoryId={voter['directoryId']})"
+    for address in addresses(tools, controller):
+        said = refusal(tools, *address, "--command-config", own, "add-controller")
+        assert (
+            "org.apache.kafka.common.errors.DuplicateVoterException: The voter id for "
+            f"{key} is already part of the set of voters [{key}]."
+        ) in said
+
+
+def test_a_controller_that_is_not_a_voter_is_not_removed(tools: JavaTools, controller: str) -> None:
+    status = quorum_status(tools.run(QUORUM, "describe", "--status"))
+    (voter,) = json.loads(status["CurrentVoters"])
+    own = f"ReplicaKey(id=1, directoryId={voter['directoryId']})"
+    removals = {
+        ("7", DIRECTORY_ID): f"ReplicaKey(id=7, directoryId={DIRECTORY_ID})",
+        ("1", DIRECTORY_ID): f"ReplicaKey(id=1, directoryId={DIRECTORY_ID})",
+        # The last one stays.
+        ("1", voter["directoryId"]): own,
+    }
+    for address in addresses(tools, controller):
+        for (node_id, directory_id), key in removals.items():
+            removal = ["remove-controller", "--controller-id", node_id]
+            said = refusal(tools, *address, *removal, "--controller-directory-id", directory_id)
+            assert (
+                "org.apache.kafka.common.errors.VoterNotFoundException: Cannot remove voter "
+                f"{key} from the set of voters [{own}]"
+            ) in said
 
 
 def test_a_brokers_settings_change_while_it_runs(tools: JavaTools) -> None:

@@ -187,6 +187,25 @@ def test_logs_that_are_created_together_are_synced_together_and_survive_a_power_
     assert len(together) == len(names)
 
 
+def test_a_log_whose_creation_was_killed_survives_a_later_power_failure() -> None:
+    path = Path("/logs")
+    disk = SimulatedDisk()
+    first = start(path, disk)
+    # Killed before `settling`: its names and its topic id are in the page cache only.
+    first.create(A, TOPIC_ID, now_ms=0)
+    kill(first)
+    second = start(path, disk)
+    log = second.by_partition[A]
+    fill(log, 3)
+    log.flush()
+    wanted = values_of(log)
+    kill(second)
+    third = start(path, disk.after_crash(lambda _change: False))
+    assert not third.unreadable
+    assert third.by_partition[A].topic_id == TOPIC_ID
+    assert values_of(third.by_partition[A]) == wanted
+
+
 def test_others_run_between_two_logs_that_are_made_together() -> None:
     logs = start(Path("/logs"), SimulatedDisk())
     wanted = {TopicPartition("many", index): TOPIC_ID for index in range(5)}

@@ -17,7 +17,6 @@ from support.running_node import RunningNode, free_port
 from support.waiting import wait_for
 from support.wire_client import WireClient
 
-from moldau.broker.quorum.metadata_log import METADATA_PARTITION
 from moldau.core.metadata.image import MetadataImage
 from moldau.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -31,6 +30,7 @@ from moldau.protocol.messages.list_offsets import (
 )
 from moldau.protocol.messages.metadata import MetadataRequest
 from moldau.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from moldau.types import METADATA_PARTITION
 
 EXPECTED = json.loads((SAMPLES / "expected.json").read_text())
 TOPIC, BROKER, GROUP = 2, 4, 32

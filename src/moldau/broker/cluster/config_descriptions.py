@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Hashable, Iterable, Mapping
 from typing import NamedTuple
 
 from moldau.broker.node.loggers import logger_levels
-from moldau.broker.server.context import BrokerServices
+from moldau.broker.server.context import NodeServices
 from moldau.broker.server.error_responses import INVALID_REQUEST_MESSAGE
 from moldau.config.describe import (
     Described,
@@ -53,13 +53,13 @@ _NAMELESS: dict[int, str] = {
 
 
 def described_configs(
-    broker: BrokerServices, request: DescribeConfigsRequest
+    node: NodeServices, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
     distinct = {
         (setting.resource_type, setting.resource_name, _keys(setting.configuration_keys)): setting
         for setting in request.resources
     }
-    description = _Description(broker, request)
+    description = _Description(node, request)
     return in_slices(
         description.of, distinct.values(), lambda rows: DescribeConfigsResponse(results=rows)
     )
@@ -80,10 +80,10 @@ class _Description:
     between two slices of the work.
     """
 
-    def __init__(self, broker: BrokerServices, request: DescribeConfigsRequest) -> None:
-        self._node_id = broker.node_id
-        self._image = broker.image
-        self._config = broker.config
+    def __init__(self, node: NodeServices, request: DescribeConfigsRequest) -> None:
+        self._node_id = node.node_id
+        self._image = node.image
+        self._config = node.config
         self._request = request
         self._shared: dict[Hashable, _Rows] = {}
         self._size_bytes = 0

@@ -30,12 +30,6 @@ from moldau.protocol.messages.broker_registration import (
     Feature,
     Listener,
 )
-from moldau.protocol.messages.controller_registration import (
-    ControllerRegistrationRequest,
-    ControllerRegistrationResponse,
-)
-from moldau.protocol.messages.controller_registration import Feature as ControllerFeature
-from moldau.protocol.messages.controller_registration import Listener as ControllerListener
 from moldau.types import NO_BROKER_EPOCH, BrokerId, Uuid
 
 if TYPE_CHECKING:
@@ -52,9 +46,13 @@ _REGISTRATION_FINAL_ERRORS = {
     ErrorCode.INVALID_REGISTRATION,
     ErrorCode.UNSUPPORTED_VERSION,
 }
-# Retrying controlled shutdown does not help: the broker was unregistered, or the metadata cannot be
-# written.
-_SHUTDOWN_FINAL_ERRORS = {ErrorCode.STALE_BROKER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR}
+# Retrying controlled shutdown does not help: the broker was unregistered, the metadata cannot be
+# written, or no controller answered for a whole session.
+_SHUTDOWN_FINAL_ERRORS = {
+    ErrorCode.STALE_BROKER_EPOCH,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.REQUEST_TIMED_OUT,
+}
 
 
 class LifecycleState(Enum):
@@ -196,7 +194,10 @@ class BrokerLifecycle:
         if self._refusal is None or error.code is not self._refusal.code:
             broker_id, is_unregistered = self._identity.node_id, self._is_unregistered(error)
             advice = "; it was unregistered, restart it to register it again" * is_unregistered
-            _log.warning("the controller refuses broker %s: %s%s", broker_id, error, advice)
+            if error.code is ErrorCode.REQUEST_TIMED_OUT:
+                _log.warning("broker %s does not reach the controller: %s", broker_id, error.detail)
+            else:
+                _log.warning("the controller refuses broker %s: %s%s", broker_id, error, advice)
         self._refusal = error
         final_errors = (
             _SHUTDOWN_FINAL_ERRORS
@@ -280,7 +281,14 @@ class BrokerLifecycle:
         level = self._metadata.image.metadata_version or 0
         if self._milestones.is_caught_up.is_set() and level >= CORDONED_DIRECTORIES_FROM:
             request.cordoned_log_dirs = self._cordoned()
-        response = await self._channel.send(request)
+        # After that the session is over, and the answer to this heartbeat means nothing.
+        session_ms = self._settings.current.broker_session_timeout_ms
+        try:
+            async with self._clock.timeout(session_ms):
+                response = await self._channel.send(request)
+        except TimeoutError:
+            detail = f"no response to a heartbeat in {session_ms} ms"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
         assert isinstance(response, BrokerHeartbeatResponse)
         _raise_for(response.error_code)
         return response
@@ -311,35 +319,6 @@ class BrokerLifecycle:
             else:
                 return min(_SHUTDOWN_RETRY_MS, interval_ms)
         return interval_ms
-
-
-async def register_controller(
-    channel: ControllerChannel, config: "BrokerConfig", incarnation_id: Uuid
-) -> None:
-    """Registers the endpoints of a controller and the features it supports. A failure is only
-    logged: the controller also works at a metadata.version without controller registration.
-    """
-    request = ControllerRegistrationRequest(
-        controller_id=config.node_id,
-        incarnation_id=incarnation_id,
-        listeners=[
-            ControllerListener(
-                name=each.name,
-                host=each.host or "localhost",
-                port=each.port,
-                security_protocol=each.security_protocol,
-            )
-            for each in config.advertised_controller_listeners
-        ],
-        features=[
-            ControllerFeature(name=name, min_supported_version=low, max_supported_version=high)
-            for name, (low, high) in supported_features(config).items()
-        ],
-    )
-    response = await channel.send(request)
-    assert isinstance(response, ControllerRegistrationResponse)
-    if response.error_code:
-        _log.info("controller %s is not registered: %s", config.node_id, response.error_message)
 
 
 def _raise_for(number: int) -> None:

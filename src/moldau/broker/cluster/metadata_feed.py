@@ -1,9 +1,12 @@
 """The broker's view of the cluster: an image that follows the metadata log and notifies its
-subscribers. Batches that are committed together are one change.
+subscribers. Batches that are committed together are one change. A record that cannot be replayed
+stops the node; a subscriber that fails does not: the same record would stop every broker, and
+again at each start.
 """
 
 import asyncio
 import heapq
+import logging
 from collections.abc import Callable
 from itertools import count
 from typing import TypeAlias
@@ -12,6 +15,9 @@ from moldau.broker.quorum.listener import QuorumListener
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage
 from moldau.core.metadata.loader import CommittedBatch, MetadataLoader
+from moldau.unexpected import log_unexpected
+
+_log = logging.getLogger(__name__)
 
 Subscriber: TypeAlias = Callable[[MetadataDelta, MetadataImage], None]
 
@@ -19,10 +25,13 @@ Subscriber: TypeAlias = Callable[[MetadataDelta, MetadataImage], None]
 class MetadataFeed(QuorumListener):
     def __init__(self) -> None:
         self.image: MetadataImage = EMPTY_IMAGE
+        self.failures = 0
+        """How often a subscriber failed; it may have missed a part of a change."""
         self._loader = MetadataLoader()
         self._subscribers: list[Subscriber] = []
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._tie_breaker = count()
+        self._conditions: dict[asyncio.Future[None], Callable[[MetadataImage], bool]] = {}
 
     @property
     def has_open_transaction(self) -> bool:
@@ -46,6 +55,17 @@ class MetadataFeed(QuorumListener):
         heapq.heappush(self._waiting, (offset, next(self._tie_breaker), done))
         await done
 
+    async def wait_until(self, holds: Callable[[MetadataImage], bool]) -> None:
+        """Waits until something holds in the image. The caller bounds the wait."""
+        if holds(self.image):
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._conditions[done] = holds
+        try:
+            await done
+        finally:
+            del self._conditions[done]
+
     # Events of the quorum
 
     def on_snapshot(self, image: MetadataImage) -> None:
@@ -64,8 +84,15 @@ class MetadataFeed(QuorumListener):
     def _publish(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self.image = image
         for subscriber in self._subscribers:
-            subscriber(delta, image)
+            try:
+                subscriber(delta, image)
+            except Exception as error:  # noqa: BLE001 - the others must still follow
+                self.failures += 1
+                log_unexpected(_log, "a subscriber of the cluster's metadata", error)
         while self._waiting and self._waiting[0][0] <= image.offset:
             done = heapq.heappop(self._waiting)[2]
             if not done.done():
+                done.set_result(None)
+        for done, holds in self._conditions.items():
+            if not done.done() and holds(image):
                 done.set_result(None)

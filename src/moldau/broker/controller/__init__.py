@@ -1,3 +1,3 @@
-"""The active controller and the broker's channel to it within one process. All metadata changes go
-through the controller, which answers when they are committed.
+"""The active controller, and the channels to it: within one process, or over the network. All
+metadata changes go through the controller, which answers when they are committed.
 """

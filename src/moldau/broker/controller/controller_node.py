@@ -7,7 +7,9 @@ decision came in between; the next attempt makes the others wait.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from moldau.broker.cluster.metadata_feed import MetadataFeed
 from moldau.broker.controller.decision_turns import DecisionTurns
@@ -38,16 +40,15 @@ from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest
 from moldau.protocol.wire.primitives import BYTES_LIKE_ELEMENT
 from moldau.protocol.wire.schema import Message, Struct
 from moldau.storage.disk.failures import DiskFullError
-from moldau.types import INT32_MAX, BrokerId
-
-if TYPE_CHECKING:
-    import random
+from moldau.types import INT32_MAX, BrokerId, LeaderEpoch
 
 _log = logging.getLogger(__name__)
 
 # A broker is fenced at most an eighth of its session timeout after its session has expired.
 _CHECKS_PER_SESSION = 8
 _RECORDS_IN_SPLIT_BATCH = 1024
+VOTER_CHANGES = frozenset({ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER})
+"""The quorum decides them."""
 _LARGE_FROM = 50
 """Counted in elements of a request, lengths of texts, or partitions that it creates."""
 _CREATES_PARTITIONS: dict[int, str] = {
@@ -112,6 +113,19 @@ def _decide_and_replay(
     return decision, delta
 
 
+@dataclass(slots=True)
+class _Leadership:
+    """What is valid only for as long as this node leads in one epoch."""
+
+    epoch: LeaderEpoch
+    last_appended: int = -1
+    """Offset of the last record that it appended."""
+    turns: DecisionTurns = field(default_factory=DecisionTurns)
+    timers: dict[str, Timer] = field(default_factory=dict)
+    checked_at_ms: float = 0.0
+    """When it last looked for brokers whose sessions have expired."""
+
+
 class ControllerNode(QuorumListener):
     """The controller of this node. It listens to the quorum; register it after the metadata feed,
     whose image it starts from.
@@ -123,22 +137,17 @@ class ControllerNode(QuorumListener):
         metadata: MetadataFeed,
         settings: ConfigHolder,
         clock: Clock,
-        *,
-        cluster_id: str,
-        chance: "random.Random",
+        machine: Controller,
     ) -> None:
         self._quorum = quorum
         self._metadata = metadata
         self._settings = settings
         self._clock = clock
-        self._controller = Controller(settings.current, cluster_id, chance)
+        self._controller = machine
         self._active = asyncio.Event()
-        self._turns = DecisionTurns()
-        self._last_appended = -1
-        self._timers: dict[str, Timer] = {}
+        self._leadership: _Leadership | None = None
         session_ms = settings.current.broker_session_timeout_ms
         self._check_interval_ms = max(session_ms / _CHECKS_PER_SESSION, 1)
-        self._checked_at_ms = 0.0
 
     @property
     def is_active(self) -> bool:
@@ -149,6 +158,11 @@ class ControllerNode(QuorumListener):
         """The image that decisions are based on: ahead of the committed one."""
         return self._controller.image
 
+    @property
+    def leader_id(self) -> BrokerId:
+        """The active controller, as far as this node knows; -1 if there is none."""
+        return self._quorum.leader_id
+
     async def wait_active(self) -> None:
         """The caller bounds the wait."""
         await self._active.wait()
@@ -157,53 +171,95 @@ class ControllerNode(QuorumListener):
         """Returns the response once it is committed. Raises KafkaError if the whole request is
         refused, with NOT_CONTROLLER if another node is the active controller.
         """
-        self._check_active()
         if isinstance(request, DescribeQuorumRequest):
-            status = self._quorum.describe()
-            if not is_large(request):
-                return described_quorum(status, request, version)
-            return await asyncio.to_thread(described_quorum, status, request, version)
+            return await self._describe_quorum(request, version)
+        if request.API_KEY in VOTER_CHANGES:
+            return await self._change_voters(request, version)
+        leadership = self._leading()
         timeout_ms = requested_timeout_ms(request)
         if timeout_ms <= 0:
             detail = "nothing was done: timeout_ms left no time for it"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail)
-        decision = await self._decide_and_append(request, version)
+        decision = await self._decide_and_append(leadership, request, version)
         self._controller.answered(request, self._clock.mono_ms())
         try:
             async with self._clock.timeout(timeout_ms):
                 # Even without records of its own: the decision may depend on records that are not
                 # committed yet.
-                await self._quorum.wait_committed(self._last_appended)
+                await self._quorum.wait_committed(leadership.last_appended)
         except TimeoutError:
             detail = f"not done within {timeout_ms} ms; it may still happen"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
         response: Message = decision.response
         return response
 
+    async def _describe_quorum(self, request: DescribeQuorumRequest, version: int) -> Message:
+        """Also where this node does not lead: the response says so."""
+        status = self._quorum.describe()
+        is_leader = self._quorum.is_leader
+        describe = partial(described_quorum, status, request, version, is_leader=is_leader)
+        return await asyncio.to_thread(describe) if is_large(request) else describe()
+
+    def _leading(self) -> _Leadership:
+        """Raises NOT_CONTROLLER."""
+        if self._leadership is None or not self.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+        return self._leadership
+
+    async def _change_voters(self, request: Message, version: int) -> Message:
+        # Imported here, because a node starts without it.
+        from moldau.broker.quorum.quorum_requests import answered_by_quorum
+
+        return await answered_by_quorum(
+            self._quorum,
+            request,
+            version,
+            cluster_id=self._controller.cluster_id,
+            listener=self._settings.current.controller_names[0],
+        )
+
     def close(self) -> None:
-        """Makes no further decisions."""
+        """Makes no further decisions, unless this node is elected again."""
         self._active.clear()
-        for timer in self._timers.values():
-            timer.cancel()
+        leadership, self._leadership = self._leadership, None
+        if leadership is not None:
+            for timer in leadership.timers.values():
+                timer.cancel()
 
     # Events of the quorum
 
     def on_leader_change(self, epoch: int, leader_id: BrokerId) -> None:
-        if leader_id != self._settings.current.node_id:
-            self.close()
-            return
+        was_active = self.is_active
+        self.close()
+        if leader_id == self._settings.current.node_id:
+            self._activate(LeaderEpoch(epoch))
+        elif was_active:
+            _log.info("node %s is no longer the active controller", self._settings.current.node_id)
+
+    def _activate(self, epoch: LeaderEpoch) -> None:
+        self._leadership = _Leadership(epoch)
         self._controller.load(self._metadata.image)
+        try:
+            self._append_first_records()
+        except BaseException:
+            self.close()
+            raise
+        self._controller.activate(self._clock.mono_ms())
+        self._active.set()
+        self._schedule_tasks(self._leadership)
+        node_id = self._settings.current.node_id
+        _log.info("node %s is the active controller of epoch %s", node_id, epoch)
+
+    def _append_first_records(self) -> None:
         if self._metadata.has_open_transaction:
             aborted = AbortTransactionRecord(reason="Controller failover")
-            self._last_appended = self._quorum.append([aborted], self._clock.wall_ms())
+            last_offset = self._quorum.append([aborted], self._clock.wall_ms())
+            if self._leadership is not None:
+                self._leadership.last_appended = last_offset
         if self.image.metadata_version is None:
             bootstrap = self._quorum.bootstrap_records()
             records = first_records(bootstrap, self._settings.current.min_insync_replicas)
             self._append(Decision(None, records, is_atomic=False))
-        self._controller.activate(self._clock.mono_ms())
-        self._active.set()
-        self._schedule_tasks()
-        _log.info("node %s is the active controller of epoch %s", leader_id, epoch)
 
     # Deciding
 
@@ -215,44 +271,45 @@ class ControllerNode(QuorumListener):
             kraft_version=self._quorum.kraft_version,
         )
 
-    async def _decide_and_append(self, request: Message, version: int) -> Decision[Message, Any]:
+    async def _decide_and_append(
+        self, leadership: _Leadership, request: Message, version: int
+    ) -> Decision[Message, Any]:
         """A large request is decided in a thread, so that the event loop stays free. The decision
         is only valid if no other one was appended meanwhile; otherwise it is made once more, and
         the others wait.
         """
+        turns = leadership.turns
         if not is_large(request):
-            await self._turns.small()
-            self._check_active()
+            await turns.small()
+            self._check_leads(leadership)
             decision = decide(self._decision_context(), request, version)
             self._append_decided(request, decision)
             return decision
-        async with self._turns.large:
-            decided = await self._decide_in_thread(request, version)
+        async with turns.large:
+            decided = await self._decide_in_thread(leadership, request, version)
             if decided is not None:
                 return decided
-            with self._turns.alone():
-                decided = await self._decide_in_thread(request, version)
-            if decided is None:
-                detail = "this node was elected again while it decided"
-                raise KafkaError(ErrorCode.NOT_CONTROLLER, detail)
+            with turns.alone():
+                decided = await self._decide_in_thread(leadership, request, version)
+            assert decided is not None, "another decision was appended out of turn"
             return decided
 
     async def _decide_in_thread(
-        self, request: Message, version: int
+        self, leadership: _Leadership, request: Message, version: int
     ) -> Decision[Message, Any] | None:
-        """None, and nothing appended, if the decision is void."""
-        self._check_active()
+        """None, and nothing appended, if another decision was appended meanwhile."""
+        self._check_leads(leadership)
         context = self._decision_context()
         decision, delta = await asyncio.to_thread(_decide_and_replay, context, request, version)
-        self._check_active()
+        self._check_leads(leadership)
         if self._controller.image is not context.image:
             return None
         self._append_decided(request, decision, delta)
         return decision
 
-    def _check_active(self) -> None:
-        if not self.is_active:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+    def _check_leads(self, leadership: _Leadership) -> None:
+        if self._leading() is not leadership:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "the leadership ended meanwhile")
 
     def _append_decided(
         self, request: Message, decision: Decision[Message, Any], delta: MetadataDelta | None = None
@@ -282,13 +339,14 @@ class ControllerNode(QuorumListener):
     def _append_batch(self, records: Sequence[Message], delta: MetadataDelta) -> None:
         last_offset = self._quorum.append(records, self._clock.wall_ms())
         self._controller.adopt(delta, records, last_offset, self._quorum.leader_epoch)
-        self._last_appended = last_offset
+        if self._leadership is not None:
+            self._leadership.last_appended = last_offset
 
     # Periodic tasks
 
-    def _schedule_tasks(self) -> None:
+    def _schedule_tasks(self, leadership: _Leadership) -> None:
         config = self._settings.current
-        self._checked_at_ms = self._clock.mono_ms()
+        leadership.checked_at_ms = self._clock.mono_ms()
         self._every(self._check_interval_ms, "fence stale brokers", self._fence_stale_brokers)
         if config.auto_leader_rebalance_enable:
             interval_ms = config.leader_imbalance_check_interval_seconds * SECOND_MS
@@ -297,28 +355,28 @@ class ControllerNode(QuorumListener):
         self._every(interval_ms, "elect unclean leaders", self._elect_unclean_leaders)
 
     def _every(self, interval_ms: float, name: str, work: Callable[[], None]) -> None:
+        leadership = self._leading()
+
         def run() -> None:
-            if not self.is_active:
-                return
             # First, so that no error in the work ends the timer.
-            self._timers[name] = self._clock.call_later(interval_ms, run)
+            leadership.timers[name] = self._clock.call_later(interval_ms, run)
             work_in_turn()
 
         def work_in_turn() -> None:
-            if not self.is_active or self._turns.defer(name, work_in_turn):
+            if self._leadership is not leadership or leadership.turns.defer(name, work_in_turn):
                 return
             try:
                 work()
             except (KafkaError, MetadataReplayError) as error:
                 _log.error("the controller could not %s: %s", name, error)
 
-        self._timers[name] = self._clock.call_later(interval_ms, run)
+        leadership.timers[name] = self._clock.call_later(interval_ms, run)
 
     def _fence_stale_brokers(self) -> None:
         # Heartbeats wait in the same event loop: if this check is late, so are they.
-        now_ms = self._clock.mono_ms()
-        late_ms = now_ms - self._checked_at_ms - self._check_interval_ms
-        self._checked_at_ms = now_ms
+        leadership, now_ms = self._leading(), self._clock.mono_ms()
+        late_ms = now_ms - leadership.checked_at_ms - self._check_interval_ms
+        leadership.checked_at_ms = now_ms
         if late_ms > self._check_interval_ms:
             self._controller.sessions.excuse(late_ms, now_ms)
         # One broker at a time: each decision assumes that the brokers before it are fenced.

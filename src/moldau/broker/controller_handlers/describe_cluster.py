@@ -6,7 +6,7 @@ from moldau.broker.cluster.cluster_view import (
     authorized_operations,
     wrong_endpoint_type,
 )
-from moldau.broker.server.context import RequestContext
+from moldau.broker.server.context import ControllerContext
 from moldau.protocol.enums import ResourceType
 from moldau.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -16,7 +16,7 @@ from moldau.protocol.messages.describe_cluster import (
 
 
 def handle_describe_cluster(
-    ctx: RequestContext, request: DescribeClusterRequest
+    ctx: ControllerContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     if request.endpoint_type != CONTROLLERS:
         return wrong_endpoint_type(request, ctx.version, expected=CONTROLLERS)
@@ -24,15 +24,14 @@ def handle_describe_cluster(
         DescribeClusterBroker(
             broker_id=controller.controller_id, host=endpoint.host, port=endpoint.port
         )
-        for controller in ctx.broker.image.controllers.values()
+        for controller in ctx.node.image.controllers.values()
         if (endpoint := controller.endpoints.get(ctx.peer.listener_name)) is not None
     ]
-    active = ctx.broker.controller_node
-    leader_id = ctx.broker.node_id if active is not None and active.is_active else NO_CONTROLLER
+    leader_id = ctx.controller.leader_id
     is_listed = any(node.broker_id == leader_id for node in nodes)
     response = DescribeClusterResponse(
         endpoint_type=CONTROLLERS,
-        cluster_id=ctx.broker.cluster_id,
+        cluster_id=ctx.node.cluster_id,
         controller_id=leader_id if is_listed else NO_CONTROLLER,
         brokers=nodes,
     )

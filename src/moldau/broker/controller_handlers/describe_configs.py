@@ -3,7 +3,7 @@
 from collections.abc import Awaitable
 
 from moldau.broker.cluster.config_descriptions import described_configs
-from moldau.broker.server.context import RequestContext
+from moldau.broker.server.context import ControllerContext
 from moldau.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -11,6 +11,6 @@ from moldau.protocol.messages.describe_configs import (
 
 
 def handle_describe_configs(
-    ctx: RequestContext, request: DescribeConfigsRequest
+    ctx: ControllerContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
-    return described_configs(ctx.broker, request)
+    return described_configs(ctx.node, request)

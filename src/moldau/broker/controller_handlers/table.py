@@ -10,7 +10,14 @@ from moldau.protocol.api_keys import ApiKey
 
 
 def controller_table() -> HandlerTable:
-    return HandlerTable(CONTROLLER_HANDLERS, controller=True)
+    forwarded = HandlerTable(CONTROLLER_HANDLERS, controller=True)
+
+    def _envelope() -> Handler:
+        from moldau.broker.controller_handlers.envelope import envelope_handler
+
+        return envelope_handler(forwarded)
+
+    return HandlerTable(CONTROLLER_HANDLERS | {ApiKey.ENVELOPE: _envelope}, controller=True)
 
 
 def _api_versions() -> Handler:
@@ -23,6 +30,12 @@ def _decided() -> Handler:
     from moldau.broker.controller_handlers.decided import handle_decided
 
     return handle_decided
+
+
+def _quorum() -> Handler:
+    from moldau.broker.controller_handlers.quorum_requests import handle_quorum_request
+
+    return handle_quorum_request
 
 
 def _acls() -> Handler:
@@ -44,6 +57,7 @@ def _describe_cluster() -> Handler:
 
 
 CONTROLLER_HANDLERS: dict[ApiKey, Callable[[], Handler]] = {
+    ApiKey.FETCH: _quorum,
     ApiKey.API_VERSIONS: _api_versions,
     ApiKey.CREATE_TOPICS: _decided,
     ApiKey.DELETE_TOPICS: _decided,
@@ -57,9 +71,13 @@ CONTROLLER_HANDLERS: dict[ApiKey, Callable[[], Handler]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _decided,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _decided,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _decided,
+    ApiKey.VOTE: _quorum,
+    ApiKey.BEGIN_QUORUM_EPOCH: _quorum,
+    ApiKey.END_QUORUM_EPOCH: _quorum,
     ApiKey.DESCRIBE_QUORUM: _decided,
     ApiKey.ALTER_PARTITION: _decided,
     ApiKey.UPDATE_FEATURES: _decided,
+    ApiKey.FETCH_SNAPSHOT: _quorum,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
     ApiKey.BROKER_REGISTRATION: _decided,
     ApiKey.BROKER_HEARTBEAT: _decided,
@@ -67,5 +85,8 @@ CONTROLLER_HANDLERS: dict[ApiKey, Callable[[], Handler]] = {
     ApiKey.ALLOCATE_PRODUCER_IDS: _decided,
     ApiKey.CONTROLLER_REGISTRATION: _decided,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: _decided,
+    ApiKey.ADD_RAFT_VOTER: _quorum,
+    ApiKey.REMOVE_RAFT_VOTER: _quorum,
+    ApiKey.UPDATE_RAFT_VOTER: _quorum,
 }
 """Served by `decided`, which calls `core/controller/decisions.py`."""

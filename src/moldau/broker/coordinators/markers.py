@@ -131,7 +131,7 @@ class TransactionMarkers:
         ending = _Ending(marker, partition_for(transactional_id, count), on_done)
         self._endings[transactional_id] = ending
         # Not at once: the caller is in the middle of its own turn.
-        asyncio.get_running_loop().call_soon(self._route, ending, list(ending.missing))
+        asyncio.get_running_loop().call_soon(self._route, ending, sorted(ending.missing))
 
     def cancel(self, coordinator_partition: int) -> None:
         """That partition of __transaction_state is coordinated elsewhere. No callback is called."""

@@ -4,7 +4,7 @@ Kafka's.
 
 from collections.abc import Iterable
 
-from moldau.broker.server.context import RequestContext
+from moldau.broker.server.context import AnyContext
 from moldau.protocol.enums import AclOperation, AclPermissionType, PatternType, ResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import MalformedRequestError
@@ -30,7 +30,7 @@ _NO_AUTHORIZER = "No Authorizer is configured."
 _NO_AUTHORIZER_DESCRIBED = "No Authorizer is configured on the broker"
 
 
-def handle_acls(_ctx: RequestContext, request: AclsRequest) -> AclsResponse:
+def handle_acls(_ctx: AnyContext, request: AclsRequest) -> AclsResponse:
     """Raises MalformedRequestError for UNKNOWN elements: Kafka closes the connection, too."""
     match request:
         case DescribeAclsRequest():

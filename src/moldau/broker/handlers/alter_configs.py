@@ -21,7 +21,7 @@ async def handle_alter_configs(
     decided: list[AlterConfigsResourceResponse] = []
     if left:
         rest = AlterConfigsRequest(resources=left, validate_only=request.validate_only)
-        answer = await ctx.broker.controller.send(rest, ctx.version)
+        answer = await ctx.broker.controller.forward(rest, ctx.version, ctx.peer)
         assert isinstance(answer, AlterConfigsResponse)
         decided = answer.responses
     return await ctx.work(_response, request, results, decided)

@@ -5,7 +5,7 @@ request of every client, so it must be answered for clients of any age.
 import re
 from collections.abc import Mapping
 
-from moldau.broker.server.context import BrokerServices, RequestContext
+from moldau.broker.server.context import AnyContext, NodeServices
 from moldau.core.controller.features import supported_features
 from moldau.core.metadata.image import KRAFT_VERSION, MetadataImage
 from moldau.protocol.api_keys import ApiKey
@@ -24,7 +24,7 @@ _SOFTWARE_FROM = 3
 _LEVEL_ZERO_FROM = 4
 
 
-def handle_api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle_api_versions(ctx: AnyContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if not 0 <= ctx.version <= _NEWEST:
         lowest, highest = ctx.served_versions[ApiKey.API_VERSIONS]
         known = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=lowest, max_version=highest)
@@ -34,23 +34,21 @@ def handle_api_versions(ctx: RequestContext, request: ApiVersionsRequest) -> Api
         if not all(_SOFTWARE.fullmatch(name) for name in names):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         ctx.peer.client_software_name, ctx.peer.client_software_version = names
-    broker, version, served = ctx.broker, ctx.version, ctx.served_versions
-    kraft_version = None if broker.quorum is None else broker.quorum.kraft_version
+    node, version, served = ctx.node, ctx.version, ctx.served_versions
+    kraft_version = None if node.quorum is None else node.quorum.kraft_version
     key = (ApiVersionsResponse, ctx.peer.listener_name, version, kraft_version)
-    return broker.image_cache.of(
-        broker.image, key, lambda image: _answer(broker, image, version, served)
-    )
+    return node.image_cache.of(node.image, key, lambda image: _answer(node, image, version, served))
 
 
 def _answer(
-    broker: BrokerServices,
+    node: NodeServices,
     image: MetadataImage,
     version: int,
     served: Mapping[ApiKey, tuple[int, int]],
 ) -> ApiVersionsResponse:
     levels = dict(image.features)
-    if broker.quorum is not None:
-        levels[KRAFT_VERSION] = broker.quorum.kraft_version
+    if node.quorum is not None:
+        levels[KRAFT_VERSION] = node.quorum.kraft_version
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=key, min_version=lowest, max_version=highest)
@@ -58,7 +56,7 @@ def _answer(
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-            for name, (lowest, highest) in supported_features(broker.config).items()
+            for name, (lowest, highest) in supported_features(node.config).items()
             # Older Java clients fail on a level of 0 (KAFKA-17492).
             if lowest > 0 or version >= _LEVEL_ZERO_FROM
         ],

@@ -1,6 +1,5 @@
 """DescribeLogDirs (versions 1 to 5): the log directories of this node and their contents."""
 
-import shutil
 from collections.abc import Container
 
 from moldau.broker.server.context import RequestContext
@@ -50,7 +49,8 @@ async def _describe(
     try:
         logs.directory.check_online()
         with logs.directory.offline_on_error:
-            usage = shutil.disk_usage(path)
+            filesystem = logs.directory.filesystem
+            total_bytes, free_bytes = filesystem.total_bytes(path), filesystem.free_bytes(path)
     except KafkaError as error:
         return DescribeLogDirsResult(error_code=error.code, log_dir=str(path))
     topics: dict[str, DescribeLogDirsTopic] = {}
@@ -65,8 +65,8 @@ async def _describe(
     return DescribeLogDirsResult(
         log_dir=str(path),
         topics=list(topics.values()),
-        total_bytes=usage.total,
-        usable_bytes=usage.free,
+        total_bytes=total_bytes,
+        usable_bytes=free_bytes,
         is_cordoned=ctx.broker.replicas.store.is_cordoned(path),
     )
 

@@ -7,4 +7,4 @@ from moldau.protocol.wire.schema import Message
 
 
 async def handle_forwarded(ctx: RequestContext, request: Message) -> Message:
-    return await ctx.broker.controller.send(request, ctx.version)
+    return await ctx.broker.controller.forward(request, ctx.version, ctx.peer)

@@ -23,7 +23,7 @@ async def handle_incremental_alter_configs(
     decided: list[AlterConfigsResourceResponse] = []
     if left:
         rest = IncrementalAlterConfigsRequest(resources=left, validate_only=request.validate_only)
-        answer = await ctx.broker.controller.send(rest, ctx.version)
+        answer = await ctx.broker.controller.forward(rest, ctx.version, ctx.peer)
         assert isinstance(answer, IncrementalAlterConfigsResponse)
         decided = answer.responses
     return await ctx.work(_response, request, results, decided)

@@ -297,6 +297,8 @@ HANDLERS: dict[ApiKey, Callable[[], Handler]] = {
     ApiKey.LIST_TRANSACTIONS: _list_transactions,
     ApiKey.LIST_CONFIG_RESOURCES: _list_config_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
+    ApiKey.ADD_RAFT_VOTER: _forwarded,
+    ApiKey.REMOVE_RAFT_VOTER: _forwarded,
 }
 """Served by `forwarded`, which sends a request to the active controller, which decides it
 (`core/controller/decisions.py`).

@@ -21,7 +21,7 @@ from moldau.core.transactions.listing import count_transactions
 from moldau.net.slices import Slices
 
 if TYPE_CHECKING:
-    from moldau.broker.server.context import BrokerServices
+    from moldau.broker.server.context import BrokerServices, NodeServices
     from moldau.broker.server.listener import Listener
 
 SERIES_MAX = 20_000
@@ -29,7 +29,9 @@ SERIES_MAX = 20_000
 
 
 class NodeCollector:
-    def __init__(self, services: "BrokerServices", listeners: "list[Listener]") -> None:
+    """What every node measures."""
+
+    def __init__(self, services: "NodeServices", listeners: "list[Listener]") -> None:
         self._services = services
         self._listeners = listeners
 
@@ -37,11 +39,6 @@ class NodeCollector:
         """Yields None where other tasks may run."""
         yield from self._requests()
         yield from self._network()
-        yield from self._logs()
-        yield from self._disks()
-        yield from self._damage()
-        yield from self._groups()
-        yield from self._transactions()
 
     def _requests(self) -> Iterator[Metric]:
         latencies = HistogramMetricFamily(
@@ -78,22 +75,6 @@ class NodeCollector:
         for listener in self._listeners:
             open_now.add_metric([listener.name], listener.connection_count)
         yield open_now
-        yield GaugeMetricFamily(
-            "moldau_compactions",
-            "Logs that are being compacted.",
-            value=self._services.replicas.cleaning.running_count,
-        )
-        cold_reads = self._services.replicas.cold_reads
-        yield _counter(
-            "moldau_cold_reads",
-            "Reads that the page cache could not serve, done in threads.",
-            cold_reads.count,
-        )
-        yield _counter(
-            "moldau_cold_read_bytes",
-            "Bytes of the reads that the page cache could not serve.",
-            cold_reads.bytes,
-        )
         yield GaugeMetricFamily(
             "moldau_event_loop_lag_seconds",
             "Delay with which the event loop ran its latest timer.",
@@ -150,6 +131,41 @@ class NodeCollector:
         held.add_metric(["large answers"], budget.large_answers.bytes)
         yield held
 
+
+class BrokerCollector(NodeCollector):
+    """What a node measures that has the broker role."""
+
+    def __init__(self, services: "BrokerServices", listeners: "list[Listener]") -> None:
+        super().__init__(services, listeners)
+        self._broker = services
+
+    def collect(self) -> Iterator[Metric | None]:
+        yield from super().collect()
+        yield from self._reads()
+        yield from self._logs()
+        yield from self._disks()
+        yield from self._damage()
+        yield from self._groups()
+        yield from self._transactions()
+
+    def _reads(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "moldau_compactions",
+            "Logs that are being compacted.",
+            value=self._broker.replicas.cleaning.running_count,
+        )
+        cold_reads = self._broker.replicas.cold_reads
+        yield _counter(
+            "moldau_cold_reads",
+            "Reads that the page cache could not serve, done in threads.",
+            cold_reads.count,
+        )
+        yield _counter(
+            "moldau_cold_read_bytes",
+            "Bytes of the reads that the page cache could not serve.",
+            cold_reads.bytes,
+        )
+
     def _logs(self) -> Iterator[Metric | None]:
         labels = ["topic", "partition"]
         sizes = GaugeMetricFamily("moldau_log_bytes", "Size of a log on disk.", labels=labels)
@@ -167,7 +183,7 @@ class NodeCollector:
             "End of the records before the first open transaction.",
             labels=labels,
         )
-        partitions = self._services.replicas.partitions
+        partitions = self._broker.replicas.partitions
         for (topic, index), partition in islice(sorted(partitions.items()), SERIES_MAX):
             yield None
             if not partition.has_log:
@@ -184,7 +200,7 @@ class NodeCollector:
         )
 
     def _disks(self) -> Iterator[Metric]:
-        replicas = self._services.replicas
+        replicas = self._broker.replicas
         refused = CounterMetricFamily(
             "moldau_disk_writes_refused",
             "Writes refused because the disk is full.",
@@ -207,7 +223,7 @@ class NodeCollector:
         yield from (refused, full, failures)
 
     def _damage(self) -> Iterator[Metric | None]:
-        replicas = self._services.replicas
+        replicas = self._broker.replicas
         yield _counter(
             "moldau_damage_found",
             "Damaged ranges of offsets found since the start.",
@@ -232,7 +248,7 @@ class NodeCollector:
         yield from (ranges, offline)
 
     def _groups(self) -> Iterator[Metric | None]:
-        groups = self._services.groups
+        groups = self._broker.groups
         states = GaugeMetricFamily("moldau_groups", "Groups by state.", labels=["state"])
         for state, count in sorted(groups.count_by_state().items()):
             states.add_metric([state], count)
@@ -247,7 +263,7 @@ class NodeCollector:
         )
         for group, topic, index, committed in groups.committed_offsets(SERIES_MAX):
             yield None
-            partition = self._services.replicas.get(topic, index)
+            partition = self._broker.replicas.get(topic, index)
             if partition is not None and partition.has_log:
                 lag = max(partition.log.high_watermark - committed, 0)
                 lags.add_metric([group, topic, str(index)], lag)
@@ -257,12 +273,12 @@ class NodeCollector:
         states = GaugeMetricFamily(
             "moldau_transactions", "Transactional ids by state.", labels=["state"]
         )
-        shards = self._services.transactions.shards()
+        shards = self._broker.transactions.shards()
         for state, count in count_transactions(chain.from_iterable(shards)).items():
             states.add_metric([state], count)
         yield states
-        now_ms = self._services.clock.wall_ms()
-        timeout_max_ms = self._services.config.transaction_max_timeout_ms
+        now_ms = self._broker.clock.wall_ms()
+        timeout_max_ms = self._broker.config.transaction_max_timeout_ms
         yield GaugeMetricFamily(
             "moldau_partitions_with_late_transactions",
             "Partitions with an overdue transaction: see `moldau transactions find-hanging`.",
@@ -271,7 +287,7 @@ class NodeCollector:
                 and partition.log.producers.has_late_transaction(
                     now_ms, transaction_timeout_max_ms=timeout_max_ms
                 )
-                for partition in self._services.replicas.partitions.values()
+                for partition in self._broker.replicas.partitions.values()
             ),
         )
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from moldau.broker.node.bootstrap import write_bootstrap_records
-from moldau.broker.quorum.metadata_log import METADATA_PARTITION
+from moldau.broker.node.bootstrap import BOOTSTRAP_FILE, write_bootstrap_records
 from moldau.broker.quorum.snapshots import SnapshotId, SnapshotStore
 from moldau.config.addresses import host_and_port
 from moldau.config.broker import BrokerConfig
@@ -30,7 +29,7 @@ from moldau.net.chance import SYSTEM_CHANCE, random_uuid
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.records.control_records import ControlType
 from moldau.protocol.wire.schema import Message
-from moldau.storage.directory.directory import directory_name, format_directory
+from moldau.storage.directory.directory import LOCK_FILE, directory_name, format_directory
 from moldau.storage.directory.meta_properties import (
     META_PROPERTIES_FILE,
     MetaProperties,
@@ -39,9 +38,11 @@ from moldau.storage.directory.meta_properties import (
 from moldau.storage.disk.failures import DamagedFileError
 from moldau.storage.disk.filesystem import FileSystem
 from moldau.storage.log.names import LOG_SUFFIX
-from moldau.types import BrokerId, parse_uuid, uuid_text
+from moldau.types import METADATA_PARTITION, BrokerId, parse_uuid, uuid_text
 
 _SALT_BYTES = 16
+_METADATA_DIRECTORY = directory_name(METADATA_PARTITION)
+_WRITTEN = {BOOTSTRAP_FILE, LOCK_FILE, META_PROPERTIES_FILE, _METADATA_DIRECTORY}
 _FIRST_SNAPSHOT = SnapshotId(epoch=0, offset=0)
 
 
@@ -74,6 +75,11 @@ class Formatted(NamedTuple):
 def is_formatted(filesystem: FileSystem, config: BrokerConfig) -> bool:
     """Whether any of its directories is formatted."""
     return any(filesystem.exists(path / META_PROPERTIES_FILE) for path in directories_of(config))
+
+
+def is_left_by_formatting(name: str) -> bool:
+    """Whether an interrupted formatting may have left that file or directory."""
+    return name.removesuffix(".tmp") in _WRITTEN
 
 
 def directories_of(config: BrokerConfig) -> list[Path]:
@@ -187,7 +193,8 @@ class _Plan:
     def _make(self, path: Path) -> None:
         made = [each for each in (path, *path.parents) if not self.filesystem.exists(each)]
         self.filesystem.make_directory(path)
-        for each in made:
+        # Also if it is there: an interrupted formatting may have made it.
+        for each in made or [path]:
             self.filesystem.sync_directory(each.parent)
 
     def _write_first_snapshot(self, path: Path, voters: VoterSet) -> None:

@@ -39,6 +39,7 @@ from moldau.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from moldau.storage.directory.directory import LogDirectory
 
 __all__ = ["Node", "NodeOptions"]
 
@@ -86,6 +87,7 @@ class Node:
         """Returns when the node takes requests. Raises MoldauError in one clear line."""
         check_can_run(self.config, self.options)
         raise_descriptor_limit()
+        self._sample_lag()
         try:
             ports = self._bind()
             self.config = with_ports(self.config, ports)
@@ -94,11 +96,10 @@ class Node:
             )
             self._parts = NodeParts(self, directories)
             await self._parts.start()
-            await self._listen(self._parts)
+            await self._serve_metrics(self._parts)
         except BaseException:
             await self.stop()
             raise
-        self._sample_lag()
 
     def _new_listeners(self) -> Listeners:
         services = ListenerServices(
@@ -112,6 +113,7 @@ class Node:
             turns=self.turns,
             flush_backlog=self.flush_backlog,
             config=lambda: self.current_config,
+            network=self.host.network,
         )
         return Listeners(services, self.options)
 
@@ -124,12 +126,11 @@ class Node:
             )
         return self.ports
 
-    async def _listen(self, parts: NodeParts) -> None:
-        await self.listeners.serve(parts.dispatcher, parts.controller_dispatcher, self.config)
+    async def _serve_metrics(self, parts: NodeParts) -> None:
         if self._metrics_server is not None:
-            from moldau.broker.metrics.prometheus import NodeCollector, render
+            from moldau.broker.metrics.prometheus import render
 
-            collector = NodeCollector(parts.services, self.listeners.all)
+            collector = parts.new_collector(self.listeners.all)
             await self._metrics_server.serve(lambda: render(collector))
             _log.info("metrics on %s", self._metrics_server.url)
             if not is_loopback(self.config.moldau_metrics_host):
@@ -137,13 +138,18 @@ class Node:
 
     async def stop(self) -> None:
         """Flushes everything to the disk and releases the locks. May be called twice."""
-        self.listeners.stop_accepting()
+        parts = self._parts
+        if parts is not None:
+            # Other nodes take over while this one still serves.
+            await parts.leave()
+        self.listeners.stop_accepting_clients(self.config)
         if self._metrics_server is not None:
             self._metrics_server.close()
-        parts, self._parts = self._parts, None
+        self._parts = None
         if parts is not None:
+            # The quorum resigns, and may still be asked by other controllers.
             await parts.stop()
-        self.listeners.drop_connections()
+        self.listeners.close()
         await self._tasks.close()
         self.clock.close()
 
@@ -179,7 +185,7 @@ class Node:
 
     @property
     def services(self) -> BrokerServices:
-        return self._running().services
+        return self._running().broker.services
 
     @property
     def ports(self) -> dict[str, int]:
@@ -187,12 +193,20 @@ class Node:
         return {listener.name: listener.port for listener in self.listeners.all}
 
     @property
+    def directories(self) -> list[LogDirectory]:
+        """The log directories that could be opened."""
+        return self._running().directories.logs
+
+    @property
     def client_port(self) -> int:
         return self._client_listener().port
 
     @property
-    def client_address(self) -> str:
-        listener = self._client_listener()
+    def address(self) -> str:
+        """Of the first listener for clients, or else of the first for other controllers."""
+        names = self.config.controller_names
+        by_kind = sorted(self.listeners.all, key=lambda listener: listener.name in names)
+        listener = by_kind[0]
         host = listener.host or "127.0.0.1"
         return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
 
@@ -204,7 +218,14 @@ class Node:
     def description(self) -> str:
         parts = self._running()
         data = ", ".join(str(each.path) for each in parts.directories.logs)
-        return f"node {self.config.node_id}, cluster {parts.services.cluster_id}, data in {data}"
+        cluster_id = parts.directories.cluster_id
+        roles = self.config.process_roles
+        kind = (
+            f"{roles[0]} {self.config.node_id}"
+            if len(roles) == 1
+            else f"node {self.config.node_id}"
+        )
+        return f"{kind}, cluster {cluster_id}, data in {data}"
 
     async def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
         """Raises KafkaError unless the topic is new and was created."""
@@ -214,18 +235,18 @@ class Node:
             replication_factor=1,
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
         )
-        response = await self._running().channel.send(CreateTopicsRequest(topics=[topic]))
+        response = await self._running().broker.channel.send(CreateTopicsRequest(topics=[topic]))
         assert isinstance(response, CreateTopicsResponse)
         for made in response.topics:
             if made.error_code:
                 raise KafkaError(ErrorCode(made.error_code), made.error_message or name)
 
     def handler_of(self, api_key: ApiKey) -> Handler:
-        return self._running().dispatcher.table.handler(api_key)
+        return self._running().broker.dispatcher.table.handler(api_key)
 
     def intercept(self, interceptor: Interceptor | None) -> None:
         """For tests: sees every client request first and may supply its response."""
-        self._running().dispatcher.interceptor = interceptor
+        self._running().broker.dispatcher.interceptor = interceptor
 
     def drop_connections(self) -> int:
         """Closes all connections of clients and returns their number."""
@@ -238,7 +259,10 @@ class Node:
 
     def _client_listener(self) -> Listener:
         names = self.config.controller_names
-        return next(listener for listener in self.listeners.all if listener.name not in names)
+        for listener in self.listeners.all:
+            if listener.name not in names:
+                return listener
+        raise MoldauError(f"node {self.config.node_id} is not a broker: it has no clients")
 
     def _running(self) -> NodeParts:
         if self._parts is None:

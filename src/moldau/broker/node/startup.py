@@ -7,7 +7,6 @@ import ipaddress
 import logging
 import resource
 import shlex
-import socket
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from moldau.broker.node.formatting import (
     directories_of,
     format_node,
     is_formatted,
+    is_left_by_formatting,
 )
 from moldau.broker.node.host import Host
 from moldau.config.broker import BrokerConfig
@@ -23,6 +23,7 @@ from moldau.config.listeners import WILDCARD_HOST, Listener, SecurityProtocol
 from moldau.config.unsupported import refuse_unsupported
 from moldau.frozen import frozen
 from moldau.net.chance import random_uuid
+from moldau.net.network import Network
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.directory.meta_properties import META_PROPERTIES_FILE, read_meta_properties
@@ -57,11 +58,6 @@ def check_can_run(config: BrokerConfig, options: NodeOptions) -> None:
     consent.
     """
     refuse_unsupported(config)
-    if not (config.is_broker and config.is_controller):
-        raise MoldauError(
-            f"process.roles is {','.join(config.process_roles)}: for now a node must be "
-            "broker,controller; clusters of several nodes come later"
-        )
     allowed = {name.upper() for name in options.insecure_listeners}
     known = {listener.name for listener in config.bound_listeners}
     if "listener.security.protocol.map" in config.given:
@@ -73,6 +69,12 @@ def check_can_run(config: BrokerConfig, options: NodeOptions) -> None:
         raise MoldauError(f"--insecure-listener {min(unknown)} is not one of the listeners {names}")
     for listener in config.bound_listeners:
         check_listener(listener, options)
+    name = config.controller_names[0]
+    if config.security_protocols[name] is not SecurityProtocol.PLAINTEXT:
+        raise MoldauError(
+            f"the controllers' listener {name} needs {config.security_protocols[name].name}; "
+            "so far only PLAINTEXT is supported"
+        )
 
 
 def check_listener(listener: Listener, options: NodeOptions) -> None:
@@ -129,7 +131,7 @@ def with_ports(config: BrokerConfig, ports: Mapping[str, int]) -> BrokerConfig:
         f"{listener.name}://{_bracketed(listener.host)}:{ports[listener.name]}"
         for listener in config.bound_listeners
     )
-    if config.controller_quorum_bootstrap_servers:
+    if config.controller_listeners and config.controller_quorum_bootstrap_servers:
         controller = config.controller_listeners[0]
         properties["controller.quorum.bootstrap.servers"] = ",".join(
             f"{server.removesuffix(':0')}:{ports[controller.name]}"
@@ -140,9 +142,9 @@ def with_ports(config: BrokerConfig, ports: Mapping[str, int]) -> BrokerConfig:
     return BrokerConfig.parse(properties)
 
 
-def reachable_host(host: str) -> str:
+def reachable_host(host: str, network: Network) -> str:
     """The host name that other machines use, if a listener binds all addresses."""
-    return socket.getfqdn() if host in {"", WILDCARD_HOST, "::"} else host
+    return network.full_name() if host in {"", WILDCARD_HOST, "::"} else host
 
 
 def _bracketed(host: str) -> str:
@@ -208,10 +210,16 @@ class Directories:
 
 def _format_command(config: BrokerConfig, options: NodeOptions) -> str:
     """To be pasted into a shell."""
-    # Voters in the settings and `--standalone` exclude each other.
-    how = "" if config.controller_quorum_voters else " --standalone"
     file = shlex.quote(str(options.config_file or "server.properties"))
-    return f"moldau storage format{how} -c {file} -t $(moldau storage random-uuid)"
+    if config.is_controller and not config.voters:
+        if len(config.controller_quorum_bootstrap_servers) == 1:
+            return f"moldau storage format --standalone -c {file} -t $(moldau storage random-uuid)"
+        voters = "--initial-controllers ID@HOST:PORT:DIRECTORY_ID,..."
+        return f"moldau storage format {voters} -c {file} -t CLUSTER_ID"
+    if len(config.voters) == 1 and config.is_controller:
+        return f"moldau storage format -c {file} -t $(moldau storage random-uuid)"
+    # All nodes of a cluster have the same id.
+    return f"moldau storage format -c {file} -t CLUSTER_ID"
 
 
 def open_directories(
@@ -278,11 +286,13 @@ def _restore_markers(directories: Iterable[LogDirectory]) -> None:
 
 
 def _check_empty(filesystem: FileSystem, path: Path) -> None:
-    """Files in an unformatted directory belong to another application."""
+    """Files in an unformatted directory belong to another application, unless a formatting was
+    interrupted.
+    """
     if not filesystem.exists(path):
         return
     try:
-        is_empty = not filesystem.list_directory(path)
+        is_empty = all(map(is_left_by_formatting, filesystem.list_directory(path)))
     except NotADirectoryError:
         raise ForeignDirectoryError(
             path, "is a file, not a directory; choose another one with --dir"

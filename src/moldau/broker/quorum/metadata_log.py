@@ -3,34 +3,34 @@ Kafka's files. Nothing here decides anything; the quorum node owns it.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
+from moldau.broker.quorum.fetched_records import check_fetched, quorum_changes
+from moldau.broker.quorum.log_start import (
+    LoadedSnapshot,
+    MetadataLogError,
+    check_undamaged,
+    continues,
+    loaded,
+    read_start,
+)
 from moldau.broker.quorum.snapshots import SnapshotId, SnapshotStore
 from moldau.config.broker_settings.quorum import QuorumSettings
 from moldau.config.log import LogConfig
-from moldau.core.metadata.delta import MetadataDelta
-from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage
-from moldau.core.metadata.replay_errors import MetadataReplayError
-from moldau.core.metadata.snapshot_file import ControlValue, Snapshot, control_values
+from moldau.core.metadata.snapshot_file import control_values
 from moldau.core.quorum.election import (
     Election,
     QuorumStateError,
     decode_election,
     encode_election,
 )
-from moldau.core.quorum.history import Changes, KRaftVersion, QuorumChange
+from moldau.core.quorum.history import Changes, QuorumChange
 from moldau.core.quorum.positions import LogPosition
 from moldau.core.quorum.voters import VoterSet
-from moldau.protocol.errors import MoldauError
-from moldau.protocol.log_records import KRaftVersionRecord
 from moldau.protocol.records.batches import RecordBatch, iterate_batches
-from moldau.protocol.records.control_records import ControlType
-from moldau.protocol.wire.codec import decode
 from moldau.storage.directory.checkpoints import RECOVERY_POINT_FILE, read_offsets, write_offsets
 from moldau.storage.directory.directory import LogDirectory
-from moldau.storage.directory.logs import CLUSTER_METADATA_TOPIC
 from moldau.storage.directory.partition_metadata import PARTITION_METADATA_FILE, write_topic_id
 from moldau.storage.disk.disk_steps import Steps, run_here
 from moldau.storage.disk.failures import CorruptCheckpointError
@@ -41,26 +41,12 @@ from moldau.storage.log.read import Isolation
 from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.storage.log.retention import delete_old_segments
 from moldau.storage.producers.state import AppendOrigin
-from moldau.types import FIRST_OFFSET, NO_OFFSET, LeaderEpoch, Offset, TopicPartition, Uuid
+from moldau.types import METADATA_PARTITION, METADATA_TOPIC_ID, NO_OFFSET, LeaderEpoch, Offset
 
 _log = logging.getLogger(__name__)
 
-METADATA_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
-METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
 QUORUM_STATE_FILE = "quorum-state"
 _READ_BYTES = 1 << 20
-
-
-class MetadataLogError(MoldauError):
-    """The metadata log cannot be used as it is. Continuing without it would lose metadata."""
-
-
-class LoadedSnapshot(NamedTuple):
-    """The state that the log continues from; empty if the log is complete."""
-
-    image: MetadataImage
-    changes: Changes
-    """What it says about the quorum."""
 
 
 class MetadataLog:
@@ -70,16 +56,19 @@ class MetadataLog:
         self,
         directory: LogDirectory,
         log: Log,
-        snapshots: SnapshotStore,
-        start: LoadedSnapshot,
         settings: QuorumSettings,
+        stored_recovery_point: int,
     ) -> None:
         self.directory = directory
         self.log = log
-        self.snapshots = snapshots
-        self.start = start
+        self.snapshots = SnapshotStore(log.filesystem, log.path)
+        self.truncations = 0
+        """Counts how often records were removed from the end, so that what was read before is no
+        longer there.
+        """
+        self._start_epoch = 0
         self._settings = settings
-        self._stored_recovery_point = 0
+        self._stored_recovery_point = stored_recovery_point
 
     @classmethod
     def open(
@@ -88,7 +77,7 @@ class MetadataLog:
         settings: QuorumSettings,
         flusher: GroupFlusher,
         now_ms: int,
-    ) -> "MetadataLog":
+    ) -> tuple["MetadataLog", LoadedSnapshot]:
         """Recovers from a crash. Raises MetadataLogError or MissingSnapshotError if committed data
         cannot be read.
         """
@@ -98,18 +87,36 @@ class MetadataLog:
             options = LogOptions(
                 config=_log_config(settings), flush_policy="group", flusher=flusher
             )
-            checkpointed = Checkpointed(recovery_point=_read_recovery_point(directory, path))
+            recovery_point = _read_recovery_point(directory, path)
             location = LogLocation(
                 directory=directory, path=path, topic_partition=METADATA_PARTITION
             )
             # The marker of a clean shutdown is about the other logs, and Kafka checks here, too.
+            checkpointed = Checkpointed(recovery_point=recovery_point)
             log = open_log(location, options, checkpointed, is_clean=False, now_ms=now_ms)
             try:
-                snapshots, start = _read_start(log, now_ms)
+                check_undamaged(log)
+                opened = cls(directory, log, settings, recovery_point)
+                start = opened._read_start(now_ms)
             except BaseException:
                 log.abandon()
                 raise
-        return cls(directory, log, snapshots, start, settings)
+        return opened, start
+
+    def _read_start(self, now_ms: int) -> LoadedSnapshot:
+        start = read_start(self.log, self.snapshots)
+        self._start_epoch = start.image.epoch
+        if start.image.offset >= 0 and not continues(self.log, start.image):
+            # Data in a snapshot is safe, even if the log has lost it, or never got there.
+            _log.warning(
+                "the metadata log from %d to %d starts over after its snapshot at %d",
+                self.log.log_start_offset,
+                self.log.log_end_offset,
+                start.image.offset + 1,
+            )
+            snapshot_id = SnapshotId(start.image.epoch, start.image.offset + 1)
+            run_here(self.starting_over(snapshot_id, now_ms))
+        return start
 
     @property
     def path(self) -> Path:
@@ -118,7 +125,7 @@ class MetadataLog:
     @property
     def last_epoch(self) -> int:
         """Epoch of the last record, or of the snapshot if the log is empty."""
-        return max(self.log.epochs.latest_epoch or 0, self.start.image.epoch)
+        return max(self.log.epochs.latest_epoch or 0, self._start_epoch)
 
     # The log
 
@@ -127,7 +134,7 @@ class MetadataLog:
             batch, LeaderEpoch(epoch), now_ms, origin=AppendOrigin.RAFT_LEADER
         )
 
-    def batches(self, start: int, end: int) -> Iterator[RecordBatch]:
+    def _batches(self, start: int, end: int) -> Iterator[RecordBatch]:
         """The batches with offsets from `start` up to `end`. Snapshots end where a batch does."""
         offset = start
         while offset < end:
@@ -139,13 +146,56 @@ class MetadataLog:
                     yield batch
             offset = found.next_offset
 
-    def quorum_changes(self) -> Changes:
-        """What the snapshot and the log say about the quorum, committed or not."""
-        changes = list(self.start.changes)
-        for batch in self.batches(self.start.image.offset + 1, self.log.log_end_offset):
+    def append_fetched(self, records: bytes, epoch: LeaderEpoch, now_ms: int) -> Changes:
+        """Appends what the leader of the epoch has sent, if it continues this log. Returns what it
+        says about the quorum. Raises KafkaError otherwise; then the log is unchanged.
+        """
+        fetched = check_fetched(records, self.end, epoch)
+        self.log.append_as_follower(fetched.content, epoch, now_ms)
+        return fetched.changes
+
+    def quorum_changes_from(self, offset: Offset) -> Changes:
+        """What the log says about the quorum from there on, committed or not."""
+        changes: list[QuorumChange] = []
+        for batch in self._batches(offset, self.log.log_end_offset):
             if batch.is_control:
                 changes += quorum_changes(control_values(batch), Offset(batch.base_offset))
         return tuple(changes)
+
+    def truncating(self, end_offset: Offset, now_ms: int) -> Steps[None]:
+        """Removes everything from `end_offset` on. A start after a crash at any moment finds no
+        promise of what is gone.
+        """
+        if end_offset < self.log.log_end_offset:
+            yield from self._lowering_recovery_point(self.log.end_before(end_offset))
+        self.truncations += 1
+        yield from self.log.truncating(end_offset, now_ms)
+
+    def completing_snapshot(self, snapshot_id: SnapshotId) -> Steps[LoadedSnapshot]:
+        """Makes a snapshot of another node, whose partial file is complete, this node's newest one.
+        Call `starting_over` next. Raises MoldauError if it cannot be used; then nothing has
+        changed.
+        """
+        found: list[LoadedSnapshot] = []
+        with self.directory.offline_on_error:
+            yield lambda: found.append(
+                loaded(snapshot_id, self.snapshots.read_partial(snapshot_id))
+            )
+            yield lambda: self.snapshots.complete(snapshot_id)
+        self.snapshots.add(snapshot_id)
+        return found[0]
+
+    def starting_over(self, snapshot_id: SnapshotId, now_ms: int) -> Steps[None]:
+        """Leaves nothing but the snapshot and an empty log after it. The next start does it if a
+        crash prevents it.
+        """
+        offset = Offset(snapshot_id.offset)
+        yield from self._lowering_recovery_point(0)
+        self.truncations += 1
+        yield from self.log.starting_over(offset, offset, now_ms)
+        self._start_epoch = snapshot_id.epoch
+        with self.directory.offline_on_error:
+            self.snapshots.remove_before(snapshot_id)
 
     # What the quorum machine reads
 
@@ -175,6 +225,12 @@ class MetadataLog:
             return None
         return self.snapshots.size_in_bytes(snapshot_id)
 
+    def snapshot_bytes(self, snapshot: LogPosition, position: int, max_bytes: int) -> bytes:
+        """May wait for the disk. The snapshot exists."""
+        return self.snapshots.read_bytes(
+            SnapshotId(snapshot.epoch, snapshot.offset), position, max_bytes
+        )
+
     def end_of_epoch(self, epoch: LeaderEpoch) -> LogPosition:
         found, end_offset = self.log.epochs.end_offset_for(epoch, Offset(self.log.log_end_offset))
         return self.end if end_offset == NO_OFFSET else LogPosition(found, end_offset)
@@ -192,10 +248,13 @@ class MetadataLog:
         except QuorumStateError as error:
             raise MetadataLogError(f"{path}: {error}") from error
 
-    def write_election(self, election: Election, kraft_version: int, voters: VoterSet) -> None:
+    def writing_election(
+        self, election: Election, kraft_version: int, voters: VoterSet
+    ) -> Steps[None]:
         content = encode_election(election, kraft_version=kraft_version, voter_ids=voters.by_id)
+        filesystem, path = self.directory.filesystem, self.path / QUORUM_STATE_FILE
         with self.directory.offline_on_error:
-            write_atomically(self.directory.filesystem, self.path / QUORUM_STATE_FILE, content)
+            yield lambda: write_atomically(filesystem, path, content)
 
     # Retention
 
@@ -234,17 +293,27 @@ class MetadataLog:
             return False
         return now_ms - self.snapshots.timestamp_ms(snapshot_id) > age_max_ms
 
+    def _lowering_recovery_point(self, offset: int) -> Steps[None]:
+        """On the disk before the records from there on are removed: recovery would take their
+        absence for damage.
+        """
+        if offset < self._stored_recovery_point:
+            yield from self._writing_recovery_point(offset)
+
     def storing_recovery_point(self) -> Steps[None]:
         """Data before the recovery point was flushed: if it cannot be read later, that is damage
         and not a torn end. Kafka has no such file for its metadata log.
         """
         flushed = self.log.recovery_point
         if flushed > self._stored_recovery_point:
-            path = self.path / RECOVERY_POINT_FILE
-            offsets = {METADATA_PARTITION: Offset(flushed)}
-            with self.directory.offline_on_error:
-                yield lambda: write_offsets(self.directory.filesystem, path, offsets)
-            self._stored_recovery_point = flushed
+            yield from self._writing_recovery_point(flushed)
+
+    def _writing_recovery_point(self, offset: int) -> Steps[None]:
+        path = self.path / RECOVERY_POINT_FILE
+        offsets = {METADATA_PARTITION: Offset(offset)}
+        with self.directory.offline_on_error:
+            yield lambda: write_offsets(self.directory.filesystem, path, offsets)
+        self._stored_recovery_point = offset
 
     def close(self) -> None:
         try:
@@ -286,65 +355,5 @@ def _read_recovery_point(directory: LogDirectory, path: Path) -> int:
     return offsets.get(METADATA_PARTITION, 0)
 
 
-def _read_start(log: Log, now_ms: int) -> tuple[SnapshotStore, LoadedSnapshot]:
-    if log.damage is not None:
-        raise MetadataLogError(
-            f"{log.path} is damaged: offsets {log.damage.first_offset} to "
-            f"{log.damage.promised_end} were committed and cannot be read: {log.damage.reason}"
-        )
-    if log.damaged:
-        segment, damaged = log.damaged[0]
-        raise MetadataLogError(
-            f"{segment.path()} is damaged: offsets {damaged.first_offset} to "
-            f"{damaged.next_offset - 1} were committed and cannot be read: {damaged}"
-        )
-    snapshots = SnapshotStore(log.filesystem, log.path)
-    snapshots.load(log.log_start_offset)
-    found = snapshots.read_newest(log.log_start_offset, log.log_end_offset)
-    if found is None:
-        return snapshots, LoadedSnapshot(EMPTY_IMAGE, ())
-    try:
-        start = _loaded(*found)
-    except MetadataReplayError as error:
-        raise MetadataLogError(f"{log.path / found[0].file_name}: {error}") from error
-    _start_after(log, found[0], now_ms)
-    return snapshots, start
-
-
-def _loaded(snapshot_id: SnapshotId, snapshot: Snapshot) -> LoadedSnapshot:
-    delta = MetadataDelta()
-    for record in snapshot.records:
-        delta.replay(record)
-    image = delta.finish(snapshot_id.offset - 1, snapshot_id.epoch, snapshot.head.timestamp_ms)
-    at_end = [
-        QuorumChange(Offset(image.offset), value)
-        for _, value in quorum_changes(snapshot.head.control_values, FIRST_OFFSET)
-    ]
-    return LoadedSnapshot(image, tuple(at_end))
-
-
-def quorum_changes(values: Iterable[ControlValue], base_offset: Offset) -> Changes:
-    """What the control records of a batch say about the quorum."""
-    changes = []
-    for offset, (kind, content) in enumerate(values, base_offset):
-        if kind is ControlType.KRAFT_VOTERS:
-            changes.append(QuorumChange(Offset(offset), VoterSet.decode(content)))
-        elif kind is ControlType.KRAFT_VERSION:
-            level = decode(KRaftVersionRecord, 0, content).kraft_version
-            changes.append(QuorumChange(Offset(offset), KRaftVersion(level)))
-    return tuple(changes)
-
-
 def _position(snapshot_id: SnapshotId) -> LogPosition:
     return LogPosition(LeaderEpoch(snapshot_id.epoch), Offset(snapshot_id.offset))
-
-
-def _start_after(log: Log, newest: SnapshotId, now_ms: int) -> None:
-    """Data in a snapshot is safe, even if the log has lost it."""
-    if newest.offset > log.log_end_offset:
-        _log.warning(
-            "the metadata log ends at %d and restarts after its snapshot at %d",
-            log.log_end_offset,
-            newest.offset,
-        )
-        run_here(log.starting_over(Offset(newest.offset), Offset(newest.offset), now_ms))

@@ -1,6 +1,5 @@
 """The response to DescribeQuorum, from the quorum's status."""
 
-from moldau.broker.quorum.metadata_log import METADATA_PARTITION
 from moldau.core.quorum.machine import QuorumStatus, ReplicaStatus
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.describe_quorum import (
@@ -12,13 +11,15 @@ from moldau.protocol.messages.describe_quorum import (
     Node,
     ReplicaState,
 )
+from moldau.types import METADATA_PARTITION
 
 _NODES_FROM = 2
 
 
 def described_quorum(
-    status: QuorumStatus, request: DescribeQuorumRequest, version: int
+    status: QuorumStatus, request: DescribeQuorumRequest, version: int, *, is_leader: bool = True
 ) -> DescribeQuorumResponse:
+    """Only the leader knows how far the replicas are."""
     requested = [
         (topic.topic_name, each.partition_index)
         for topic in request.topics
@@ -26,6 +27,8 @@ def described_quorum(
     ]
     if requested != [METADATA_PARTITION]:
         return _unknown_partitions(request)
+    if not is_leader:
+        return _refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     partition = DescribeQuorumResponsePartitionData(
         partition_index=METADATA_PARTITION.partition,
         leader_id=status.leader_id,
@@ -41,6 +44,16 @@ def described_quorum(
         topics=[topic],
         nodes=_nodes(status) if version >= _NODES_FROM else [],
     )
+
+
+def _refused(code: ErrorCode) -> DescribeQuorumResponse:
+    refused = DescribeQuorumResponsePartitionData(
+        partition_index=METADATA_PARTITION.partition, error_code=code
+    )
+    topic = DescribeQuorumResponseTopicData(
+        topic_name=METADATA_PARTITION.topic, partitions=[refused]
+    )
+    return DescribeQuorumResponse(topics=[topic])
 
 
 def _state(replica: ReplicaStatus, version: int) -> ReplicaState:

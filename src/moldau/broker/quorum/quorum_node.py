@@ -1,79 +1,63 @@
-"""Runs the quorum machine over the metadata log: performs its effects, feeds the results back to
-it, and hands committed batches to the listeners. Appends are pipelined; one sync covers all
+"""One node of the metadata quorum: the interface for the rest of the broker. The machine decides,
+`machine_driver` keeps the order, `effects` performs. Appends are pipelined: one sync covers all
 appends before it.
 """
 
-import asyncio
 import contextlib
-import heapq
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import count
 from random import Random
 from typing import NamedTuple
 
 from moldau.broker.node.bootstrap import read_bootstrap_records
-from moldau.broker.quorum.configuration import (
-    check_alone,
-    configured_endpoints,
-    configured_voters,
-    quorum_options,
-)
+from moldau.broker.quorum.committed_batches import CommittedBatches
+from moldau.broker.quorum.configuration import local_voter, new_machine
+from moldau.broker.quorum.effects import Effects, QuorumParts
+from moldau.broker.quorum.leader_appends import LeaderAppends
+from moldau.broker.quorum.leadership import Leadership
 from moldau.broker.quorum.listener import QuorumListener
-from moldau.broker.quorum.metadata_log import MetadataLog, MetadataLogError, quorum_changes
+from moldau.broker.quorum.machine_driver import MachineDriver, Outcome
+from moldau.broker.quorum.metadata_log import MetadataLog
+from moldau.broker.quorum.quorum_network import NoNetwork, QuorumNetwork
 from moldau.broker.quorum.snapshots import SnapshotId
+from moldau.broker.quorum.upkeep import Upkeep
+from moldau.broker.quorum.waiting_requests import WaitingRequests
+from moldau.broker.records.cold_reads import ColdReads
 from moldau.broker.replicas.disk_threads import DiskThreads
 from moldau.broker.replicas.flush_rounds import FlushRounds
 from moldau.config.broker import BrokerConfig
 from moldau.core.metadata.image import MetadataImage
-from moldau.core.metadata.levels import encode_records, level_after
-from moldau.core.metadata.loader import CommittedBatch
-from moldau.core.metadata.snapshot_file import SnapshotHead, metadata_batch, metadata_records
+from moldau.core.metadata.snapshot_file import SnapshotHead
+from moldau.core.quorum import rpc
 from moldau.core.quorum.control_values import ControlValues, version_values, voters_values
 from moldau.core.quorum.events import (
-    AppendControlBatch,
     Appended,
-    Commit,
-    Effect,
-    Event,
-    Fail,
     Flushed,
-    LeaderChanged,
-    Noted,
+    ResignRequested,
     SnapshotMade,
     Started,
-    StartEpoch,
     Stopping,
-    StoreElection,
-    TimePassed,
     UpgradeRequested,
-    WriteRefused,
 )
 from moldau.core.quorum.machine import QuorumMachine, QuorumStatus
 from moldau.core.quorum.positions import LogPosition
-from moldau.core.quorum.voters import (
-    RECONFIGURABLE_FROM,
-    Voter,
-    VoterEndpoint,
-    VoterKey,
-)
+from moldau.core.quorum.rpc import Request, Response
+from moldau.core.quorum.voters import RECONFIGURABLE_FROM, VoterEndpoint, VoterSet
 from moldau.net.chance import SYSTEM_CHANCE
-from moldau.net.clock import Clock, Timer
+from moldau.net.clock import Clock
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError, MalformedRequestError, MoldauError
-from moldau.protocol.log_records import NoOpRecord
-from moldau.protocol.records.control_records import ControlType, OffsetAndEpoch, control_batch
+from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.wire.schema import Message
 from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.disk.disk_steps import Steps
+from moldau.storage.disk.failures import DiskFullError
 from moldau.storage.log.state import LogState
-from moldau.types import ZERO_UUID, BrokerId, LeaderEpoch, Offset
+from moldau.types import NO_LEADER, BrokerId, LeaderEpoch, Offset
 
 _log = logging.getLogger(__name__)
 
-_UPKEEP_MS = 60_000
-# The bound on pending batches: a caller that appends faster than the disk writes gets an error.
-_PENDING_BATCHES_MAX = 10_000
+# As in Kafka: a stop does not wait longer for a successor.
+_STOP_MS = 5_000
 
 
 class _Constant(NamedTuple):
@@ -82,14 +66,10 @@ class _Constant(NamedTuple):
     current: BrokerConfig
 
 
-class _Started(NamedTuple):
-    log: MetadataLog
-    machine: QuorumMachine
-
-
-class _Pending(NamedTuple):
-    batch: CommittedBatch
-    size_bytes: int
+class _Running(NamedTuple):
+    parts: QuorumParts
+    effects: Effects
+    driver: MachineDriver
 
 
 class QuorumNode:
@@ -101,51 +81,54 @@ class QuorumNode:
         on_failure: Callable[[str], None] = lambda _reason: None,
         *,
         chance: Random = SYSTEM_CHANCE,
+        network: QuorumNetwork | None = None,
     ) -> None:
         """`directory` is the one of the metadata log and remains open. `on_failure` is called once,
         with a one-line reason, when this node can no longer keep metadata.
         """
         self.failure: str | None = None
-        self.committed_bytes = 0
-        """Size of all batches that listeners have received since the start."""
         self._directory = directory
         self._config = config
         self._clock = clock
         self._on_failure = on_failure
         self._chance = chance
+        self._network = network or NoNetwork()
         self._listeners: list[QuorumListener] = []
         self.flush_rounds = FlushRounds(clock, _Constant(config), self._flushed, self._flush_failed)
         self._disk = DiskThreads([directory])
-        self._started: _Started | None = None
+        self._cold_reads = ColdReads()
+        self._running: _Running | None = None
         """None before the start."""
-        self._refusal: KafkaError | None = None
-        """Why the log refused the last control batch."""
-        self._level: int | None = None
-        self._next_offset = 0
-        self._pending: deque[_Pending] = deque()
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._tie_breaker = count()
-        self._last_append_ms = 0.0
-        self._timers: dict[str, Timer] = {}
+        self._is_stopping = False
+        self._upkeep = Upkeep(self, clock, config.metadata_max_idle_interval_ms)
 
     # Queries
 
     @property
+    def parts(self) -> QuorumParts:
+        assert self._running is not None, "the quorum node was not started"
+        return self._running.parts
+
+    @property
     def log(self) -> MetadataLog:
-        assert self._started is not None, "the quorum node was not started"
-        return self._started.log
+        return self.parts.log
 
     @property
     def _machine(self) -> QuorumMachine:
-        assert self._started is not None, "the quorum node was not started"
-        return self._started.machine
+        return self.parts.machine
+
+    @property
+    def _driver(self) -> MachineDriver:
+        assert self._running is not None, "the quorum node was not started"
+        return self._running.driver
 
     @property
     def is_leader(self) -> bool:
-        """True once it may append: everything before its epoch is known."""
-        if self._started is None or self.failure is not None:
+        """True once it may append: everything before its epoch was delivered."""
+        if self._running is None or self.failure is not None:
             return False
-        return self._machine.is_leader and self.high_watermark >= 0
+        is_leader = self._machine.is_leader
+        return is_leader and self.parts.leadership.leading == self._machine.epoch
 
     @property
     def leader_id(self) -> BrokerId:
@@ -154,6 +137,27 @@ class QuorumNode:
     @property
     def leader_epoch(self) -> int:
         return self._machine.epoch
+
+    @property
+    def leadership(self) -> rpc.Leadership:
+        """The leader that this node knows of, with its addresses."""
+        return rpc.UNKNOWN_LEADERSHIP if self._running is None else self._machine.leadership
+
+    @property
+    def leader_address(self) -> tuple[str, int] | None:
+        """Host and port of the active controller, on the first of its listeners."""
+        for endpoint in self.leadership.endpoints:
+            if endpoint.listener == self._config.controller_names[0]:
+                return endpoint.host, endpoint.port
+        return None
+
+    @property
+    def voters(self) -> VoterSet:
+        return self._machine.voters
+
+    @property
+    def is_voter(self) -> bool:
+        return self._machine.local.key in self._machine.voters
 
     @property
     def high_watermark(self) -> int:
@@ -169,6 +173,21 @@ class QuorumNode:
     def kraft_version(self) -> int:
         return self._machine.kraft_version
 
+    @property
+    def has_metadata_version(self) -> bool:
+        """False until the cluster's first records are in the log."""
+        return self.parts.appends.level is not None
+
+    @property
+    def last_append_ms(self) -> float:
+        """When this node last appended, in the time of the monotonic clock."""
+        return self.parts.appends.last_ms
+
+    @property
+    def committed_bytes(self) -> int:
+        """Size of all batches that listeners have received since the start."""
+        return self.parts.batches.size_bytes
+
     def describe(self) -> QuorumStatus:
         """The status for DescribeQuorum."""
         return self._machine.status(self._clock.mono_ms(), self._clock.wall_ms())
@@ -180,71 +199,100 @@ class QuorumNode:
     # Starting and stopping
 
     def add_listener(self, listener: QuorumListener) -> None:
-        assert self._started is None, "listeners are added before the start"
+        assert self._running is None, "listeners are added before the start"
         self._listeners.append(listener)
 
     async def start(self, endpoints: Sequence[VoterEndpoint] | None = None) -> None:
-        """Loads the log, takes leadership, and delivers everything that was ever committed to the
-        listeners. `endpoints` are the controller's listeners, if the settings do not contain
-        them.
+        """Loads the log and takes part in the quorum from now on, which may have no leader yet:
+        `wait_for_leader`. `endpoints`: the controller's, if the settings do not contain them.
         """
-        key = VoterKey(
-            BrokerId(self._config.node_id), self._directory.meta.directory_id or ZERO_UUID
-        )
-        local_endpoints = (
-            configured_endpoints(self._config) if endpoints is None else tuple(endpoints)
-        )
         self._directory.on_failure(self._directory_failed)
         try:
-            log = MetadataLog.open(
-                self._directory, self._config, self.flush_rounds.flusher, self._clock.wall_ms()
-            )
-            static_voters, changes = configured_voters(self._config), log.quorum_changes()
-            machine = QuorumMachine(
-                Voter(key=key, endpoints=local_endpoints),
-                static_voters,
-                quorum_options(self._config),
-                log,
-                self._chance,
-            )
-            self._started = _Started(log, machine)
-            check_alone(key, static_voters, changes)
-            self._load_snapshot(log.start.image)
-            first_offset = log.log.log_end_offset
-            self._step_or_refuse(Started(election=log.read_election(), changes=changes))
-            await self.wait_committed(first_offset)
+            self._start(endpoints)
         except BaseException:
             await self.stop()
             raise
-        self._schedule("upkeep", _UPKEEP_MS, self._keep_up)
-        if self._config.metadata_max_idle_interval_ms:
-            self._schedule("no-op", self._config.metadata_max_idle_interval_ms, self._write_no_op)
+        self._upkeep.start()
 
-    def _load_snapshot(self, image: MetadataImage) -> None:
-        self._level = image.metadata_version
-        self._next_offset = image.offset + 1
-        if image.offset >= 0:
-            for listener in self._listeners:
-                listener.on_snapshot(image)
+    def _start(self, endpoints: Sequence[VoterEndpoint] | None) -> None:
+        now_ms = self._clock.wall_ms()
+        flusher = self.flush_rounds.flusher
+        log, start = MetadataLog.open(self._directory, self._config, flusher, now_ms)
+        local = local_voter(self._config, self._directory, endpoints)
+        machine = new_machine(self._config, local, log, self._chance)
+        self._running = self._assemble(log, machine)
+        self.parts.batches.load(start.image)
+        self._network.start(self._driver.feed)
+        changes = start.changes + log.quorum_changes_from(Offset(start.image.offset + 1))
+        self._driver.start(Started(election=log.read_election(), changes=changes))
+
+    def _assemble(self, log: MetadataLog, machine: QuorumMachine) -> _Running:
+        config, clock = self._config, self._clock
+        batches = CommittedBatches(log, self._cold_reads, self._listener_failed)
+        batches.listeners += self._listeners
+        appends = LeaderAppends(
+            log, batches, clock, config.internal_metadata_max_batch_size_in_bytes
+        )
+        node_id = machine.local.key.node_id
+        leadership = Leadership(node_id, batches, appends, self._activation_failed)
+        requests = WaitingRequests(self._cold_reads)
+        parts = QuorumParts(
+            log, machine, batches, appends, leadership, requests, self._network, clock
+        )
+        effects = Effects(parts, self._not_leading)
+        driver = MachineDriver(machine, clock, effects.perform, self._run_steps, self._broken)
+        return _Running(parts, effects, driver)
+
+    async def _run_steps(self, steps: Steps[Outcome]) -> Outcome:
+        return await self._disk.run(self._directory, steps)
+
+    async def wait_for_leader(self) -> None:
+        """Waits until this node knows who leads; if it does, until it may append. The caller bounds
+        the wait. Raises KafkaError if this node fails.
+        """
+        if self.failure is not None:
+            raise self._not_leading()
+        is_known = self.leader_id != NO_LEADER
+        if not (self.is_leader if self._machine.is_leader else is_known):
+            await self.parts.leadership.wait()
 
     async def stop(self) -> None:
-        """Commits what was appended, then resigns. May be called twice."""
-        for timer in self._timers.values():
-            timer.cancel()
-        if self._started is None:
-            return
-        if self.failure is None and self._machine.is_leader:
+        """Commits what was appended, then resigns and waits for a successor, for a few seconds at
+        most. May be called twice.
+        """
+        self._upkeep.stop()
+        if self._running is not None and not self._is_stopping and self.failure is None:
             # A disk that fails now has reported it; there is nothing more to save.
-            with contextlib.suppress(KafkaError):
-                await self.wait_committed(self.last_offset)
-            self._step(Stopping())
+            with contextlib.suppress(KafkaError, TimeoutError):
+                async with self._clock.timeout(_STOP_MS):
+                    await self._resign()
+        self._is_stopping = True
+        await self._network.close()
+        if self._running is not None:
+            await self._end(self._running)
         await self.flush_rounds.stop()
         await self._disk.stop()
+        self._cold_reads.close()
+        if self._running is not None:
+            try:
+                self.log.close()
+            except KafkaError as error:
+                _log.warning("the metadata log is checked at the next start: %s", error)
+
+    async def _resign(self) -> None:
+        if self._machine.is_leader:
+            await self.wait_committed(self.last_offset)
+        self._driver.feed(Stopping())
+        await self._driver.wait_until(lambda: self._machine.may_stop)
+
+    async def _end(self, running: _Running) -> None:
+        parts = running.parts
+        running.driver.stop()
         self._refuse_waiting()
-        try:
-            self.log.close()
-        except KafkaError as error:
-            _log.warning("the metadata log is checked at the next start: %s", error)
+        await running.driver.wait()
+        running.effects.close()
+        await parts.requests.stop()
+        await parts.batches.stop()
 
     # Appending
 
@@ -253,230 +301,122 @@ class QuorumNode:
         committed yet. Raises KafkaError if this node is not the leader, if the records exceed a
         batch, or if the disk refuses them; then the log is unchanged.
         """
-        self._check_may_append()
-        encoded = encode_records(records, self._level)
-        position = OffsetAndEpoch(self.log.log.log_end_offset, self.leader_epoch)
-        content = metadata_batch(encoded, position, now_ms)
-        bytes_max = self._config.internal_metadata_max_batch_size_in_bytes
-        if len(content) > bytes_max:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"{len(records)} metadata records need {len(content)} bytes in one batch, "
-                f"{bytes_max} are allowed",
-            )
-        self._write(content, position, now_ms, records)
-        self._level = level_after(records, self._level)
-        self._step(Appended(Offset(self.log.log.log_end_offset)))
-        return self.last_offset
+        self._check_leads()
+        try:
+            self.parts.appends.append(records, self.leader_epoch, now_ms)
+        except DiskFullError as error:
+            self._resign_if_possible(self._machine.epoch, error)
+            raise
+        last_offset = self.last_offset
+        self._driver.log_changed(Appended(Offset(last_offset + 1)))
+        return last_offset
 
     def raise_kraft_version(self, level: int) -> None:
         """Appends the records by which the log defines the voters from now on. Not committed yet;
         raises the errors of `append`.
         """
-        self._check_may_append()
+        self._check_leads()
+        assert self._running is not None
+        assert not self._driver.is_busy, "a leader waits for no disk"
         self._machine.check_upgrade(level)
-        self._step_or_refuse(UpgradeRequested(level))
+        effects = self._running.effects
+        effects.refusal = None
+        self._driver.feed(UpgradeRequested(level))
+        if effects.refusal is not None:
+            raise effects.refusal
         _log.info("kraft.version is %s: the metadata log defines the voters", level)
 
-    def _check_may_append(self) -> None:
+    def _check_leads(self) -> None:
         if not self.is_leader:
             raise self._not_leading()
-        if len(self._pending) >= _PENDING_BATCHES_MAX:
-            raise KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT, "the disk of the metadata log cannot keep up"
-            )
-
-    def _write(
-        self, content: bytes, position: OffsetAndEpoch, now_ms: int, records: Sequence[Message]
-    ) -> None:
-        self.log.append(content, position.partition_leader_epoch, now_ms)
-        last_offset = self.log.log.log_end_offset - 1
-        batch = CommittedBatch(
-            position.base_offset, last_offset, position.partition_leader_epoch, now_ms, records
-        )
-        self._pending.append(_Pending(batch, len(content)))
-        self._last_append_ms = self._clock.mono_ms()
 
     async def wait_committed(self, offset: int) -> None:
         """Waits until the record at `offset` is committed and delivered to the listeners. Raises
         KafkaError if this node loses leadership before that.
         """
-        if offset < self.high_watermark:
-            return
-        if self.failure is not None or not self._machine.is_leader:
+        batches = self.parts.batches
+        is_expected = self.failure is None and not self._is_stopping and self._machine.is_leader
+        if is_expected or offset < batches.next_offset:
+            await batches.wait(offset)
+        else:
             raise self._not_leading()
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (offset, next(self._tie_breaker), done))
-        await done
 
     def make_room(self) -> bool:
         """Spends the reserve of a full disk, so that a record that frees more can be written."""
         return self._directory.reserve.release()
 
-    # Performing the machine's effects
+    # Other nodes
 
-    def _step(self, event: Event) -> None:
-        machine = self._machine
-        effects = machine.step(event, self._clock.mono_ms())
-        answers = [answer for effect in effects if (answer := self._do(effect))]
-        for answer in answers:
-            self._step(answer)
-        self._schedule_wake(machine.wake_ms)
+    async def answer(self, request: Request) -> Response:
+        """The response to another node. Raises KafkaError if this node stops or has failed."""
+        if self.failure is not None or self._running is None or self._is_stopping:
+            raise self._not_leading()
+        return await self.parts.requests.answer(request, self._driver.feed)
 
-    def _step_or_refuse(self, event: Event) -> None:
-        """Raises the KafkaError with which the log refused what the event made necessary."""
-        self._refusal = None
-        self._step(event)
-        if self._refusal is not None:
-            raise self._refusal
-
-    def _schedule_wake(self, wake_ms: float) -> None:
-        if timer := self._timers.pop("machine", None):
-            timer.cancel()
-        if wake_ms < float("inf"):
-            delay_ms = wake_ms - self._clock.mono_ms()
-            self._schedule("machine", delay_ms, lambda: self._step(TimePassed()))
-
-    def _do(self, effect: Effect) -> Event | None:
-        match effect:
-            case StoreElection(election):
-                self.log.write_election(election, self.kraft_version, self._machine.voters)
-            case StartEpoch(epoch):
-                self.log.log.start_leader_epoch(epoch)
-            case AppendControlBatch(epoch, values):
-                return self._append_control_batch(epoch, values)
-            case Commit(high_watermark):
-                self.log.log.raise_high_watermark(high_watermark)
-                self._deliver(high_watermark)
-            case LeaderChanged(epoch, leader_id):
-                for listener in self._listeners:
-                    listener.on_leader_change(epoch, leader_id)
-            case Noted(text):
-                _log.debug("metadata quorum: %s", text)
-            case Fail(reason):
-                self._fail(reason)
-            case _:
-                raise AssertionError(f"a quorum of one node never needs {effect}")
-        return None
-
-    def _append_control_batch(self, epoch: LeaderEpoch, values: ControlValues) -> Event:
-        now_ms = self._clock.wall_ms()
-        position = OffsetAndEpoch(self.log.log.log_end_offset, epoch)
-        try:
-            self._write(control_batch(values, position, now_ms), position, now_ms, ())
-        except KafkaError as error:
-            self._refusal = error
-            return WriteRefused(str(error))
-        changes = quorum_changes(values, Offset(position.base_offset))
-        return Appended(Offset(self.log.log.log_end_offset), changes)
+    # Failures
 
     def _flushed(self, log: LogState) -> None:
-        if self.failure is None:
-            self._step(Flushed(log.flushed_offset))
-            self._complete_waiting()
+        if self._running is not None:
+            self._driver.feed(Flushed(log.flushed_offset))
 
     def _flush_failed(self, _log_state: LogState, error: Exception) -> None:
+        _log.error("the metadata log was not flushed", exc_info=error)
+        self._fail(f"the metadata log was not flushed: {error}")
+
+    def _listener_failed(self, error: Exception) -> None:
         reason = str(error)
         if not isinstance(error, MoldauError):
-            reason = f"a listener could not follow the metadata log, or a flush failed: {error!r}"
-            _log.error("flushing or following the metadata log failed", exc_info=error)
+            reason = f"a listener could not follow the metadata log: {error!r}"
+            _log.error("the metadata log was not followed", exc_info=error)
         self._fail(reason)
 
-    def _deliver(self, high_watermark: int) -> None:
-        """Delivers earlier batches from the disk, and this node's own from memory."""
-        if self._pending and self._next_offset < self._pending[0].batch.base_offset:
-            self._deliver_stored(self._pending[0].batch.base_offset)
-        while self._pending and self._pending[0].batch.last_offset < high_watermark:
-            pending = self._pending.popleft()
-            self._deliver_one(pending.batch, pending.size_bytes)
-        for listener in self._listeners:
-            listener.on_commits_end()
+    def _broken(self, error: Exception) -> None:
+        reason = str(error)
+        if not isinstance(error, MoldauError):
+            reason = f"the metadata quorum failed unexpectedly: {error!r}"
+            _log.error("the metadata quorum failed", exc_info=error)
+        self._fail(reason)
 
-    def _deliver_stored(self, end: int) -> None:
-        for batch in self.log.batches(self._next_offset, end):
-            try:
-                records = [] if batch.is_control else metadata_records(batch)
-            except (KafkaError, MalformedRequestError) as error:
-                raise MetadataLogError(
-                    f"{self.log.path}: the batch at offset {batch.base_offset} "
-                    f"cannot be decoded: {error}"
-                ) from error
-            committed = CommittedBatch(
-                batch.base_offset,
-                batch.last_offset,
-                batch.partition_leader_epoch,
-                batch.max_timestamp,
-                records,
-            )
-            self._level = level_after(records, self._level)
-            self._deliver_one(committed, batch.size_in_bytes)
+    def _directory_failed(self, directory: LogDirectory, error: OSError) -> None:
+        self._fail(f"{directory.path}, which has the metadata log, failed: {error.strerror}")
 
-    def _deliver_one(self, batch: CommittedBatch, size_bytes: int) -> None:
-        self._next_offset = batch.last_offset + 1
-        self.committed_bytes += size_bytes
-        for listener in self._listeners:
-            listener.on_committed(batch)
+    def _activation_failed(self, epoch: LeaderEpoch, error: KafkaError) -> None:
+        if not self._resign_if_possible(epoch, error):
+            self._fail(str(error))
 
-    # Waiting callers
+    def _resign_if_possible(self, epoch: LeaderEpoch, error: KafkaError) -> bool:
+        """Another voter may be able to do what this leader is not."""
+        if self.voters.is_only(self._machine.local.key):
+            return False
+        _log.warning("this node resigns as the leader of epoch %s: %s", epoch, error)
+        self._driver.feed(ResignRequested(epoch))
+        return True
 
-    def _complete_waiting(self) -> None:
-        while self._waiting and self._waiting[0][0] < self.high_watermark:
-            done = heapq.heappop(self._waiting)[2]
-            if not done.done():
-                done.set_result(None)
+    def _fail(self, reason: str) -> None:
+        """Stops appending and delivering. Listeners keep what they have."""
+        if self.failure is None:
+            self.failure = reason
+            if self._running is not None:
+                self._driver.stop()
+                self._refuse_waiting()
+            self._on_failure(reason)
 
     def _refuse_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for _, _, done in waiting:
-            if not done.done():
-                done.set_exception(self._not_leading())
+        error = self._not_leading()
+        self.parts.batches.refuse_waiting(error)
+        self.parts.leadership.refuse_waiting(error)
+        self.parts.requests.refuse_all(error)
 
     def _not_leading(self) -> KafkaError:
         if self.failure is not None:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failure)
         return KafkaError(ErrorCode.NOT_CONTROLLER, "this node does not lead the metadata quorum")
 
-    def _directory_failed(self, directory: LogDirectory, error: OSError) -> None:
-        self._fail(f"{directory.path}, which has the metadata log, failed: {error.strerror}")
-
-    def _fail(self, reason: str) -> None:
-        """Stops appending and delivering. Listeners keep what they have."""
-        if self.failure is None:
-            self.failure = reason
-            self._refuse_waiting()
-            self._on_failure(reason)
-
-    # Periodic tasks
-
-    def _schedule(self, name: str, delay_ms: float, work: Callable[[], None]) -> None:
-        self._timers[name] = self._clock.call_later(delay_ms, work)
-
-    def _write_no_op(self) -> None:
-        """Shows followers and observers that time passes. Not before the bootstrap records."""
-        interval_ms = self._config.metadata_max_idle_interval_ms
-        idle_ms = self._clock.mono_ms() - self._last_append_ms
-        if idle_ms >= interval_ms:
-            if self._level is not None:
-                self._append_if_possible([NoOpRecord()])
-            idle_ms = 0
-        self._schedule("no-op", interval_ms - idle_ms, self._write_no_op)
-
-    def _append_if_possible(self, records: Sequence[Message]) -> None:
-        try:
-            self.append(records, self._clock.wall_ms())
-        except KafkaError as error:
-            _log.warning("a no-op record was not written: %s", error)
-
-    def _keep_up(self) -> None:
-        if self.failure is None:
-            try:
-                self._directory.do(self.log.storing_recovery_point())
-                self.log.clean(self._clock.wall_ms())
-            except KafkaError as error:
-                _log.warning("metadata log clean-up failed: %s", error)
-            self._schedule("upkeep", _UPKEEP_MS, self._keep_up)
-
     # Snapshots
+
+    def store_recovery_point(self) -> None:
+        """Begins to. Not while the log is truncated."""
+        self._disk.begin(self._directory, self.log.storing_recovery_point())
 
     def snapshot_head(self, image: MetadataImage) -> SnapshotHead | None:
         """The head of a snapshot of this image; None if it cannot be made: the snapshot exists, or
@@ -486,7 +426,7 @@ class QuorumNode:
         exists = SnapshotId(image.epoch, end) in self.log.snapshots.ids
         if exists or not self.log.is_batch_start(end):
             return None
-        values: tuple[tuple[ControlType, bytes], ...] = ()
+        values: ControlValues = ()
         version = self._machine.kraft_version_at(Offset(image.offset))
         voters = self._machine.voters_at(Offset(image.offset))
         if version >= RECONFIGURABLE_FROM and voters is not None:
@@ -497,4 +437,4 @@ class QuorumNode:
 
     def snapshot_made(self, snapshot_id: SnapshotId) -> None:
         position = LogPosition(LeaderEpoch(snapshot_id.epoch), Offset(snapshot_id.offset))
-        self._step(SnapshotMade(position))
+        self._driver.feed(SnapshotMade(position))

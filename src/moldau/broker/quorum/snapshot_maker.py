@@ -72,8 +72,12 @@ class SnapshotMaker:
                 if error is not None:
                     raise error
             log.snapshots.add(snapshot_id)
+            if snapshot_id.offset < log.start_offset:
+                # Meanwhile the log has started over after a later one of the leader.
+                log.snapshots.remove(snapshot_id)
+                return
             self._quorum.snapshot_made(snapshot_id)
-            log.directory.do(log.storing_recovery_point())
+            self._quorum.store_recovery_point()
             log.clean(self._clock.wall_ms())
         except KafkaError as refusal:
             _log.warning("metadata snapshot %s failed: %s", snapshot_id.file_name, refusal)

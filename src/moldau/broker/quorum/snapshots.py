@@ -57,8 +57,8 @@ class MissingSnapshotError(MoldauError):
 
 
 class SnapshotStore:
-    """`path` is the metadata log's directory. Only `write` may be called in other threads than the
-    owner's.
+    """`path` is the metadata log's directory. Only methods that say so may be called in other
+    threads than the owner's.
     """
 
     def __init__(self, filesystem: FileSystem, path: Path) -> None:
@@ -117,10 +117,32 @@ class SnapshotStore:
             # Written by a later release: it is not damaged, and an older one would be wrong.
             raise MissingSnapshotError(f"{path}: {error}") from error
 
-    def write(self, snapshot_id: SnapshotId, batches: Iterable[bytes]) -> None:
-        """Runs in any thread; call `add` afterwards. DiskFullError leaves no file."""
+    def read_bytes(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> bytes:
+        """May wait for the disk."""
+        file = self._filesystem.open(self.path / snapshot_id.file_name)
+        try:
+            return file.read(position, max_bytes)
+        finally:
+            file.close()
+
+    def partial_path(self, snapshot_id: SnapshotId) -> Path:
+        return self.path / (snapshot_id.file_name.removesuffix(SUFFIX) + PARTIAL_SUFFIX)
+
+    def read_partial(self, snapshot_id: SnapshotId) -> Snapshot:
+        """May run in any thread. Raises DamagedSnapshotError, and KafkaError for a later format."""
+        return decode_snapshot(read_whole(self._filesystem, self.partial_path(snapshot_id)))
+
+    def complete(self, snapshot_id: SnapshotId) -> None:
+        """May run in any thread: gives the partial file, which is on the disk, its final name. Call
+        `add` afterwards.
+        """
         target = self.path / snapshot_id.file_name
-        partial = target.with_name(target.name.removesuffix(SUFFIX) + PARTIAL_SUFFIX)
+        self._filesystem.rename(self.partial_path(snapshot_id), target)
+        self._filesystem.sync_directory(self.path)
+
+    def write(self, snapshot_id: SnapshotId, batches: Iterable[bytes]) -> None:
+        """May run in any thread; call `add` afterwards. DiskFullError leaves no file."""
+        target, partial = self.path / snapshot_id.file_name, self.partial_path(snapshot_id)
         self._filesystem.remove(partial)
         try:
             with refused_if_full(target):
@@ -134,8 +156,7 @@ class SnapshotStore:
         except KafkaError:
             self._filesystem.remove(partial)
             raise
-        self._filesystem.rename(partial, target)
-        self._filesystem.sync_directory(self.path)
+        self.complete(snapshot_id)
 
     def add(self, snapshot_id: SnapshotId) -> None:
         self.ids.append(snapshot_id)
@@ -143,9 +164,12 @@ class SnapshotStore:
 
     def remove_before(self, snapshot_id: SnapshotId) -> None:
         for older in [each for each in self.ids if each < snapshot_id]:
-            self._filesystem.remove(self.path / older.file_name)
-            self.ids.remove(older)
-            self._timestamps_ms.pop(older, None)
+            self.remove(older)
+
+    def remove(self, snapshot_id: SnapshotId) -> None:
+        self._filesystem.remove(self.path / snapshot_id.file_name)
+        self.ids.remove(snapshot_id)
+        self._timestamps_ms.pop(snapshot_id, None)
 
     def size_in_bytes(self, snapshot_id: SnapshotId) -> int:
         return self._filesystem.file_size(self.path / snapshot_id.file_name)

@@ -30,7 +30,7 @@ class DiskThreads:
             self._turns[directory] = asyncio.Lock()
             name = f"moldau-disk-{directory.path.name}"
             self._threads[directory] = ThreadPoolExecutor(1, thread_name_prefix=name)
-            directory.do = partial(self._begin, directory)
+            directory.do = partial(self.begin, directory)
 
     async def run(self, directory: LogDirectory, steps: Steps[ResultT]) -> ResultT:
         """Raises what the steps raise."""
@@ -40,7 +40,7 @@ class DiskThreads:
         result: ResultT = await asyncio.shield(work)
         return result
 
-    def _begin(self, directory: LogDirectory, steps: Steps[None]) -> None:
+    def begin(self, directory: LogDirectory, steps: Steps[None]) -> None:
         """For changes without a waiting caller."""
         _ = self._tasks.start(self._reported(directory, steps), "change a directory")
 

@@ -56,6 +56,7 @@ class FlushRounds:
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="moldau-flush")
         self._is_busy = False
         self._is_stopped = False
+        self._is_held = False
         self._must_pause = False
         self._began_ms = 0.0
         self._tickets: list[FlushTicket] = []
@@ -93,8 +94,18 @@ class FlushRounds:
             await self._idle
         self._threads.shutdown()
 
+    def hold(self) -> None:
+        """No round begins: a thread has the logs, and flushes them itself."""
+        self._is_held = True
+
+    def resume(self) -> None:
+        """Called in the event loop."""
+        self._is_held = False
+        if self.flusher.has_work:
+            self._work_arrived()
+
     def _work_arrived(self) -> None:
-        if not self._is_busy and not self._is_stopped:
+        if not self._is_busy and not self._is_stopped and not self._is_held:
             self._is_busy = True
             # After this turn of the loop, so that its other appends join the round.
             asyncio.get_running_loop().call_soon(self._begin)
@@ -121,7 +132,9 @@ class FlushRounds:
         self._parts_running = min(len(self._tickets), THREADS_MAX)
         loop = asyncio.get_running_loop()
         for number in range(self._parts_running):
-            self._threads.submit(self._sync, self._tickets[number :: self._parts_running], loop)
+            part = self._tickets[number :: self._parts_running]
+            # `_sync` reports its end itself: the future's callback comes a turn of the loop later.
+            _ = loop.run_in_executor(self._threads, self._sync, part, loop)
 
     def _sync(self, part: list[FlushTicket], loop: asyncio.AbstractEventLoop) -> None:
         """Runs in a thread."""

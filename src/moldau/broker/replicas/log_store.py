@@ -41,7 +41,6 @@ class LogStore:
         options_for: OptionsFor,
         clock: "Clock",
         is_cordoned: Callable[[Path], bool] = lambda _path: False,
-        *,
         unavailable: Sequence[Path] = (),
         chance: Random = SYSTEM_CHANCE,
     ) -> None:

@@ -22,6 +22,7 @@ from moldau.broker.replicas.listeners import (
     ReplicaListeners,
 )
 from moldau.broker.replicas.log_cleaning import LogCleaning
+from moldau.broker.replicas.log_loading import load_logs
 from moldau.broker.replicas.log_moves import LogMoves, check_movable, check_name
 from moldau.broker.replicas.log_settings import LogSettings, TopicSettings
 from moldau.broker.replicas.log_store import LogStore
@@ -53,6 +54,7 @@ from moldau.types import (
 if TYPE_CHECKING:
     from moldau.broker.server.context import ConfigHolder
     from moldau.net.clock import Clock
+    from moldau.storage.directory.unsynced_names import DoAll
     from moldau.storage.log.state import LogState
 
 _log = logging.getLogger(__name__)
@@ -73,6 +75,7 @@ class Replicas:
         unavailable: Sequence[Path] = (),
         flush_backlog: FlushBacklog | None = None,
         chance: Random = SYSTEM_CHANCE,
+        do_all: "DoAll | None" = None,
     ) -> None:
         """`unavailable` are directories that could not be opened; the others are used."""
         self._node_id = node_id
@@ -108,7 +111,8 @@ class Replicas:
             self._delete_log,
             self._has_no_room,
         )
-        self._pending = PendingLogs(self.store, self.disk, self.flush_rounds.do_all, owner)
+        do_all = do_all or self.flush_rounds.do_all
+        self._pending = PendingLogs(self.store, self.disk, do_all, owner)
         self._moves = LogMoves(
             self.store, self.disk, self.tasks, clock, self.cold_reads, self._moved
         )
@@ -163,18 +167,17 @@ class Replicas:
 
     # Following the metadata
 
-    def load(self, image: MetadataImage) -> None:
+    async def load(self, image: MetadataImage) -> None:
         """Opens all logs with the settings in `image`, and begins to lead or follow the partitions
         that it assigns to this broker. Call it once, in the event loop, with an up-to-date image.
         """
         self._image = image
-        self.store.load(self._log_settings.accepts_damage)
-        # Flush what a crash left unflushed before any partition is led or read.
-        self.flush_rounds.flusher.run_round()
-        self.store.set_strays_aside(self._is_known)
+        await load_logs(
+            self.store, self.flush_rounds, self._log_settings.accepts_damage, self._is_known
+        )
         self._follow(MetadataDelta.between(EMPTY_IMAGE, image), image)
-        # Blocking is fine: no client is connected yet.
-        self.catch_up_blocking()
+        self._pending.begin(self.tasks)
+        await self.wait_caught_up()
         for partition in self._partitions.values():
             self._moves.resume(partition)
         self._upkeep.start(self.cold_reads)
@@ -203,7 +206,7 @@ class Replicas:
         await self._pending.wait()
 
     def catch_up_blocking(self) -> None:
-        """Like `wait_caught_up`, but blocks on the disk."""
+        """Like `wait_caught_up`, for callers outside of an event loop."""
         self._pending.catch_up_blocking()
 
     def _apply_topic(self, topic: TopicImage) -> None:
@@ -321,7 +324,8 @@ class Replicas:
     def _apply_settings(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """The settings of topics, and this broker's, which are the topics' defaults."""
         changed = delta.changed_configs
-        topics: Iterable[str] = [r.name for r in changed if r.kind is ConfigResourceType.TOPIC]
+        kind = ConfigResourceType.TOPIC
+        topics: Iterable[str] = sorted(r.name for r in changed if r.kind is kind)
         if any(
             r.kind is ConfigResourceType.BROKER and r.name in {"", str(self._node_id)}
             for r in changed

@@ -1,11 +1,11 @@
 """The limits on connections: what the settings allow, and what the node has room for."""
 
 import logging
-import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from moldau.net.network import addresses_of
 from moldau.protocol.errors import MoldauError
 from moldau.types import INT32_MAX
 
@@ -49,7 +49,8 @@ class ConnectionLimits:
 
     def refusal(self, host: str, *, is_privileged: bool = False) -> Refusal | None:
         config = self._config()
-        if self._count >= config.max_connections:
+        # As in Kafka, the clients' connections do not keep other nodes out.
+        if self._count >= config.max_connections and not is_privileged:
             return Refusal(f"max.connections is {config.max_connections}", lacks_room=False)
         allowed = self._overrides_of(config).get(host, config.max_connections_per_ip)
         if self._by_host[host] >= allowed:
@@ -119,19 +120,3 @@ def _by_address(limits_by_host: Mapping[str, int]) -> dict[str, int]:
         except MoldauError as error:
             _log.warning("max.connections.per.ip.overrides: %s", error)
     return limits
-
-
-def addresses_of(host: str) -> list[tuple[socket.AddressFamily, str]]:
-    """The addresses to bind: all interfaces of both families for an empty host."""
-    if not host:
-        both = [(socket.AF_INET, "0.0.0.0")]  # noqa: S104
-        if socket.has_dualstack_ipv6():
-            both.append((socket.AF_INET6, "::"))
-        return both
-    try:
-        # As bytes: a string would load the tables for international names at every start.
-        resolved = socket.getaddrinfo(host.encode(), None, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise MoldauError(f"the host {host!r} is unknown: {error.strerror}") from error
-    unique = dict.fromkeys((family, str(address[0])) for family, _, _, _, address in resolved)
-    return list(unique)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from operator import is_not
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.wire.schema import Message
@@ -62,12 +62,19 @@ class Peer:
 
 
 class ControllerChannel(Protocol):
-    """The channel to the active controller: inside the process, or one day over the network."""
+    """The channel to the active controller, inside the process or over the network."""
 
     async def send(self, request: Message, version: int | None = None) -> Message:
-        """Uses the newest version if `version` is None. Raises KafkaError if there is no
-        controller.
+        """Sends a request of the node itself; in the newest version that both sides know if
+        `version` is None. A refusal is a response, too. Raises KafkaError if there is no response.
         """
+
+
+class ForwardingChannel(ControllerChannel, Protocol):
+    """For the requests of clients."""
+
+    async def forward(self, request: Message, version: int, peer: Peer) -> Message:
+        """Sends a client's request on its behalf."""
 
 
 class ConfigHolder(Protocol):
@@ -126,26 +133,18 @@ def _topology() -> ImageCache:
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class BrokerServices:
-    """One node's parts, as handlers see them. Created by node.py; nothing is global."""
+class NodeServices:
+    """The parts that every node has, whatever its roles. Created by node/assembly.py; nothing is
+    global.
+    """
 
     node_id: BrokerId
     cluster_id: str
     clock: "Clock"
     settings: ChangeableConfig
     metadata: "MetadataFeed"
-    controller: ControllerChannel
-    replicas: "Replicas"
-    groups: "GroupCoordinator"
-    producer_ids: "ProducerIds"
-    transactions: "TransactionCoordinator"
-    verification: "TransactionVerification"
-    fetch_sessions: "FetchSessions"
-    topic_creation: "TopicCreation"
     metrics: "Metrics"
     budget: "MemoryBudget"
-    controller_node: "ControllerNode | None" = None
-    """The controller of a node that has the controller role, for requests on its own listener."""
     quorum: "QuorumNode | None" = None
     """The owner of the quorum's own feature, kraft.version."""
     image_cache: ImageCache = field(default_factory=_whole_image)
@@ -163,9 +162,33 @@ class BrokerServices:
         return self.metadata.image
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class BrokerServices(NodeServices):
+    """The parts of a node with the broker role, for requests on its clients' listeners."""
+
+    controller: ForwardingChannel
+    replicas: "Replicas"
+    groups: "GroupCoordinator"
+    producer_ids: "ProducerIds"
+    transactions: "TransactionCoordinator"
+    verification: "TransactionVerification"
+    fetch_sessions: "FetchSessions"
+    topic_creation: "TopicCreation"
+
+
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class ControllerServices(NodeServices):
+    """The parts of a node with the controller role, for requests on its controller listeners."""
+
+    controller: "ControllerNode"
+
+
+ServicesT = TypeVar("ServicesT", bound=NodeServices)
+
+
 @dataclass(slots=True, eq=False, repr=False)
-class RequestContext:
-    broker: BrokerServices
+class _Context(Generic[ServicesT]):
+    node: ServicesT
     peer: Peer
     api_key: ApiKey
     version: int
@@ -189,6 +212,30 @@ class RequestContext:
         return pure(*args, **kwargs)
 
 
+class RequestContext(_Context[BrokerServices]):
+    """A request on a listener for clients."""
+
+    __slots__ = ()
+
+    @property
+    def broker(self) -> BrokerServices:
+        return self.node
+
+
+class ControllerContext(_Context[ControllerServices]):
+    """A request on a controller listener."""
+
+    __slots__ = ()
+
+    @property
+    def controller(self) -> "ControllerNode":
+        return self.node.controller
+
+
+AnyContext: TypeAlias = RequestContext | ControllerContext
+"""For handlers that serve both kinds of listeners."""
+
+
 class Staged:
     """A request that has taken its place (stage one) and waits for the rest of its response. The
     next request of the connection starts meanwhile; responses still leave in order.
@@ -203,6 +250,4 @@ class Staged:
 # Views of the request (`records`) are valid until the handler returns or first awaits, no longer. A
 # plain function answers at once; a coroutine delays the connection's next request, as in Kafka, at
 # most until it returns a `Staged`; None means that no response is sent (Produce with acks=0).
-Handler = Callable[
-    [RequestContext, Any], Message | Awaitable[Message | Staged | None] | Staged | None
-]
+Handler = Callable[[Any, Any], Message | Awaitable[Message | Staged | None] | Staged | None]

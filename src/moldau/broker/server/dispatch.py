@@ -10,7 +10,15 @@ from struct import Struct
 from types import CoroutineType
 from typing import Any, NamedTuple
 
-from moldau.broker.server.context import BrokerServices, Peer, RequestContext, Staged
+from moldau.broker.server.context import (
+    AnyContext,
+    BrokerServices,
+    ControllerContext,
+    ControllerServices,
+    Peer,
+    RequestContext,
+    Staged,
+)
 from moldau.broker.server.error_responses import error_response
 from moldau.broker.server.handler_table import HandlerTable
 from moldau.broker.server.large_messages import AT_ONCE, AT_ONCE_BYTES, LargeMessages
@@ -66,12 +74,15 @@ class Begun:
         """It is decoded when it is awaited: `request` is empty until then."""
 
 
-Interceptor = Callable[[RequestContext, Message], Any]
+Interceptor = Callable[[Any, Message], Any]
 
 
 class Dispatcher:
     def __init__(
-        self, services: BrokerServices, table: HandlerTable, watch: LoopWatch | None = None
+        self,
+        services: BrokerServices | ControllerServices,
+        table: HandlerTable,
+        watch: LoopWatch | None = None,
     ) -> None:
         self.services = services
         self.table = table
@@ -105,9 +116,7 @@ class Dispatcher:
         else:
             request = message_class()
         peer.client_id = client_id = header.client_id or ""
-        context = RequestContext(
-            self.services, peer, api_key, version, client_id, self.table.versions
-        )
+        context = self._context(peer, api_key, version, client_id)
         if request is None:
             begun = Begun(route, header.correlation_id, message_class(), None, is_large=True)
             outcome = self._read_and_serve(context, begun, self.large.kept(frame), start)
@@ -120,8 +129,14 @@ class Dispatcher:
         begun.outcome = outcome
         return begun
 
+    def _context(self, peer: Peer, api_key: ApiKey, version: int, client_id: str) -> AnyContext:
+        services, served = self.services, self.table.versions
+        if isinstance(services, ControllerServices):
+            return ControllerContext(services, peer, api_key, version, client_id, served)
+        return RequestContext(services, peer, api_key, version, client_id, served)
+
     async def _read_and_serve(
-        self, context: RequestContext, begun: Begun, frame: Buffer, start: int
+        self, context: AnyContext, begun: Begun, frame: Buffer, start: int
     ) -> Message | Staged | None:
         """For a request that takes long to decode, or cannot be decoded."""
         context.is_large = True
@@ -140,9 +155,7 @@ class Dispatcher:
             # alive.
             del refused, unforeseen
 
-    async def _serve_large(
-        self, context: RequestContext, request: Message
-    ) -> Message | Staged | None:
+    async def _serve_large(self, context: AnyContext, request: Message) -> Message | Staged | None:
         shape = SHAPES.get(context.api_key)
         if shape is not None and getattr(request, shape.requested):
             handler = self.table.handler(context.api_key)
@@ -158,7 +171,7 @@ class Dispatcher:
         response. Raises MalformedRequestError where a connection would be closed.
         """
         api_key = ApiKey(request.API_KEY)
-        context = RequestContext(self.services, peer, api_key, version, "", self.table.versions)
+        context = self._context(peer, api_key, version, "")
         outcome = self._outcome(context, request)
         try:
             if not isinstance(outcome, Message | Staged):
@@ -188,7 +201,7 @@ class Dispatcher:
             return Route(api_key, version, 0, header_version, message_class)
         raise MalformedRequestError(f"{api_key.name} version {version} is not served here")
 
-    def _outcome(self, context: RequestContext, request: Message) -> Any:
+    def _outcome(self, context: AnyContext, request: Message) -> Any:
         try:
             if self.interceptor is not None:
                 outcome = self.interceptor(context, request)

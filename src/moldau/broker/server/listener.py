@@ -7,18 +7,19 @@ import logging
 import math
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from moldau.broker.replicas.flush_backlog import FlushBacklog
 from moldau.broker.server.connection import Connection
-from moldau.broker.server.connection_limits import ConnectionLimits, addresses_of
+from moldau.broker.server.connection_limits import ConnectionLimits
 from moldau.broker.server.context import Peer
 from moldau.broker.server.dispatch import Dispatcher
 from moldau.broker.server.memory_budget import MemoryBudget
 from moldau.broker.server.turns import Turns
 from moldau.net.frame_reader import SCRATCH_BYTES
+from moldau.net.network import BoundPort, Network, Server, SystemNetwork
 from moldau.protocol.errors import MoldauError
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class ListenerServices:
     turns: Turns
     flush_backlog: FlushBacklog
     config: Callable[[], "BrokerConfig"]
+    network: Network = field(default_factory=SystemNetwork)
 
 
 class Listener:
@@ -81,8 +83,8 @@ class Listener:
         self.dispatcher: Dispatcher | None = None
         self._services = services
         self.is_privileged = is_privileged
-        self._sockets: list[socket.socket] = []
-        self._servers: list[asyncio.Server] = []
+        self._ports: list[BoundPort] = []
+        self._servers: list[Server] = []
         self._connections: dict[Connection, None] = {}
         self._made = 0
         self._complaints = _Complaints(name)
@@ -108,51 +110,46 @@ class Listener:
         """Binds the port, so that it can be advertised; no client is served yet. Port 0 selects a
         free one, the same for IPv4 and IPv6.
         """
-        for family, address in addresses_of(self.host):
-            bound = socket.socket(family, socket.SOCK_STREAM)
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            self._size_buffers(bound)
+        network, buffers = self._services.network, self._buffer_sizes()
+        for family, address in network.addresses_of(self.host):
             try:
-                bound.bind((address, self.port))
+                bound = network.bind(family, address, self.port, buffers)
             except OSError as error:
-                bound.close()
-                self._close_sockets()
+                self._close_ports()
                 raise MoldauError(
                     f"listener {self.name} cannot use {self.host or '*'}:{self.port}: "
                     f"{error.strerror}; choose another port or stop the process that has it"
                 ) from error
-            bound.setblocking(False)
-            self.port = bound.getsockname()[1]
-            self._sockets.append(bound)
+            self.port = bound.port
+            self._ports.append(bound)
         return self.port
 
-    def _size_buffers(self, bound: socket.socket) -> None:
-        """Connections accepted later inherit them. Kafka's defaults of 100 KiB would only slow them
-        down: sizes are set only if they are configured.
+    def _buffer_sizes(self) -> dict[int, int]:
+        """Only those that are configured: Kafka's defaults of 100 KiB would slow connections
+        down.
         """
         config = self._services.config()
         sizes = {
             socket.SO_RCVBUF: ("socket.receive.buffer.bytes", config.socket_receive_buffer_bytes),
             socket.SO_SNDBUF: ("socket.send.buffer.bytes", config.socket_send_buffer_bytes),
         }
-        for option, (setting, size) in sizes.items():
-            if setting in config.given and size > 0:
-                bound.setsockopt(socket.SOL_SOCKET, option, size)
+        return {
+            option: size
+            for option, (setting, size) in sizes.items()
+            if setting in config.given and size > 0
+        }
 
     def listen(self) -> None:
         """Accepts connections; they wait for `serve`."""
-        for bound in self._sockets:
+        for bound in self._ports:
             bound.listen(self._accept_queue_size)
 
     async def serve(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
-        loop = asyncio.get_running_loop()
-        sockets, self._sockets = self._sockets, []
-        for bound in sockets:
-            server = await loop.create_server(
-                lambda: Connection(self, dispatcher), sock=bound, backlog=self._accept_queue_size
+        ports, self._ports = self._ports, []
+        for bound in ports:
+            server = await bound.serve(
+                lambda: Connection(self, dispatcher), self._accept_queue_size
             )
             self._servers.append(server)
         if self._is_retired:
@@ -285,12 +282,12 @@ class Listener:
         for server in self._servers:
             server.close()
         self._servers.clear()
-        self._close_sockets()
+        self._close_ports()
 
-    def _close_sockets(self) -> None:
-        for bound in self._sockets:
+    def _close_ports(self) -> None:
+        for bound in self._ports:
             bound.close()
-        self._sockets.clear()
+        self._ports.clear()
 
     def _sweep_later(self) -> None:
         self.clock.call_later(_SWEEP_MS, self._sweep)

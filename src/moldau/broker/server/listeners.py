@@ -24,6 +24,7 @@ class Listeners:
         self._services = services
         self._options = options
         self._dispatcher: Dispatcher | None = None
+        """Serves clients, once they are served."""
 
     # Start and stop
 
@@ -31,7 +32,7 @@ class Listeners:
         """Binds the listeners that the node is started with."""
         for configured in config.bound_listeners:
             self.all.append(
-                self._bound(configured, is_controller=_is_controllers(configured, config))
+                self._bound(configured, is_privileged=_is_for_nodes(configured, config))
             )
 
     def apply_stored_settings(self, config: BrokerConfig) -> None:
@@ -49,20 +50,28 @@ class Listeners:
                 self._remove(listener)
         self.follow(config)
 
-    async def serve(
-        self, dispatcher: "Dispatcher", controllers: "Dispatcher", config: BrokerConfig
-    ) -> None:
+    async def serve_controllers(self, dispatcher: "Dispatcher", config: BrokerConfig) -> None:
+        """Opens the controller listeners."""
+        for listener in list(self.all):
+            if listener.name in config.controller_names:
+                await listener.serve(dispatcher)
+
+    async def serve_clients(self, dispatcher: "Dispatcher", config: BrokerConfig) -> None:
+        """Opens all other listeners."""
         self._dispatcher = dispatcher
         for listener in list(self.all):
-            is_controllers = listener.name in config.controller_names
-            await listener.serve(controllers if is_controllers else dispatcher)
+            if listener.name not in config.controller_names:
+                await listener.serve(dispatcher)
 
-    def stop_accepting(self) -> None:
+    def stop_accepting_clients(self, config: BrokerConfig) -> None:
+        """Controllers may still connect."""
+        for listener in self.all:
+            if listener.name not in config.controller_names:
+                listener.stop_accepting()
+
+    def close(self) -> None:
         for listener in self.all:
             listener.stop_accepting()
-
-    def drop_connections(self) -> None:
-        for listener in self.all:
             listener.drop_connections()
 
     # Changes
@@ -76,7 +85,7 @@ class Listeners:
             if configured in in_force:
                 continue
             check_listener(configured, self._options)
-            self._bound(configured, is_controller=False).stop_accepting()
+            self._bound(configured, is_privileged=False).stop_accepting()
 
     def follow(self, config: BrokerConfig) -> None:
         """Controllers' listeners stay as they are. A listener whose address changed keeps its old
@@ -107,31 +116,31 @@ class Listeners:
             host, port = advertised.host, advertised.port or listener.port
             if config.advertised_listeners is None:
                 host, port = listener.host, listener.port
-            endpoints.append(
-                Endpoint(advertised.name, reachable_host(host), port, advertised.security_protocol)
-            )
+            host = reachable_host(host, self._services.network)
+            endpoints.append(Endpoint(advertised.name, host, port, advertised.security_protocol))
         return endpoints
 
     def _new(self, config: BrokerConfig) -> list[ConfiguredListener]:
         names = {listener.name for listener in self.all}
         return [listener for listener in config.broker_listeners if listener.name not in names]
 
-    def _bound(self, configured: ConfiguredListener, *, is_controller: bool) -> Listener:
+    def _bound(self, configured: ConfiguredListener, *, is_privileged: bool) -> Listener:
         listener = Listener(
             configured.name,
             configured.host,
             configured.port,
             self._services,
-            is_privileged=is_controller,
+            is_privileged=is_privileged,
         )
         listener.bind()
         return listener
 
     def _add(self, configured: ConfiguredListener) -> bool:
         """Whether it is bound: clients that connect from now on are served."""
+        is_privileged = _is_for_nodes(configured, self._services.config())
         try:
             check_listener(configured, self._options)
-            listener = self._bound(configured, is_controller=False)
+            listener = self._bound(configured, is_privileged=is_privileged)
         except MoldauError as error:
             _log.error("a listener from the run-time settings could not be opened: %s", error)
             return False
@@ -148,8 +157,10 @@ class Listeners:
         listener.retire()
 
 
-def _is_controllers(listener: ConfiguredListener, config: BrokerConfig) -> bool:
-    return listener.name in config.controller_names
+def _is_for_nodes(listener: ConfiguredListener, config: BrokerConfig) -> bool:
+    """Whether only nodes use it. Without a listener of their own, brokers use the clients'."""
+    has_own = len(config.broker_listeners) > 1 and listener.name == config.inter_broker_name
+    return listener.name in config.controller_names or (config.is_broker and has_own)
 
 
 def _is_at(listener: Listener, configured: ConfiguredListener) -> bool:

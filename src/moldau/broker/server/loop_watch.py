@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from moldau.broker.server.context import RequestContext
+    from moldau.broker.server.context import AnyContext
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class LoopWatch:
         self._quiet_until_s = 0.0
         self._left_out = 0
 
-    def record_request(self, context: "RequestContext", began_s: float) -> None:
+    def record_request(self, context: "AnyContext", began_s: float) -> None:
         """Records the time that a request has just blocked the loop, since `began_s`."""
         now_s = time.perf_counter()
         took_ms = (now_s - began_s) * 1000
@@ -65,7 +65,7 @@ class LoopWatch:
         if took_ms >= SLOW_MS:
             self._log_slow(context, took_ms, now_s)
 
-    def _log_slow(self, context: "RequestContext", took_ms: float, now_s: float) -> None:
+    def _log_slow(self, context: "AnyContext", took_ms: float, now_s: float) -> None:
         if now_s < self._quiet_until_s:
             self._left_out += 1
             return
@@ -98,7 +98,7 @@ class Watched(Coroutine[Any, Any, Any]):
     __slots__ = ("_context", "_watch", "_work")
 
     def __init__(
-        self, work: Coroutine[Any, Any, Any], watch: LoopWatch, context: "RequestContext"
+        self, work: Coroutine[Any, Any, Any], watch: LoopWatch, context: "AnyContext"
     ) -> None:
         self._work = work
         self._watch = watch

@@ -111,9 +111,9 @@ async def _show_commands(node: Node, *, stays: bool) -> None:
         loop.add_signal_handler(number, stop.set)
     await node.start()
     try:
-        await show_commands(node.client_address, stop)
+        await show_commands(node.address, stop)
         if stays and not stop.is_set():
-            typer.echo(_what_next(node.client_address))
+            typer.echo(_what_next(node.address))
             await node.wait_until_failed_or(stop)
             typer.echo("stopped")
     finally:

@@ -60,7 +60,7 @@ class Stage:
             loop.add_signal_handler(number, self._signal_received)
         await self._node.start()
         try:
-            return await self._run_all(self._node.client_address)
+            return await self._run_all(self._node.address)
         finally:
             await self._node.stop()
 

@@ -28,10 +28,10 @@ _log = logging.getLogger(__name__)
 DEFAULT_DIRECTORY = "moldau-data"
 THREAD_TURN_S = 0.0005
 
-_HELP = """Run one Kafka node: broker and controller in one process.
+_HELP = """Run one Kafka node: a broker, a controller, or both in one process.
 
-Without --config it keeps its data in --dir, which it formats at the first start, and listens on
-this machine only.
+With --config it has the roles that process.roles names. Without, it has both, keeps its data in
+--dir, which it formats at the first start, and listens on this machine only.
 
 [bold]Examples[/bold]
 
@@ -171,7 +171,7 @@ async def _start_and_stop(node: Node, ready_file: Path | None, stop: asyncio.Eve
     garbage_collection = GarbageCollection(node.clock)
     await node.start()
     try:
-        address = node.client_address
+        address = node.address
         sys.stdout.write(f"moldau ready on {address} ({node.description})\n")
         sys.stdout.flush()
         if ready_file is not None:

@@ -189,6 +189,7 @@ class ListenerSettings(SettingGroup):
         LONG,
         30_000,
         "The longest time that one attempt to connect to another node may take.",
+        has_effect=True,
     )
     socket_connection_setup_timeout_ms: int = setting(
         "socket.connection.setup.timeout.ms",
@@ -196,6 +197,7 @@ class ListenerSettings(SettingGroup):
         10_000,
         "How long the first attempt to connect to another node may take; it doubles with each "
         "failure.",
+        has_effect=True,
     )
     socket_listen_backlog_size: int = setting(
         "socket.listen.backlog.size",

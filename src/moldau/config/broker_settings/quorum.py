@@ -95,6 +95,7 @@ class QuorumSettings(SettingGroup):
         False,
         "Whether a controller automatically becomes a voter of its cluster's quorum.",
         importance=LOW,
+        has_effect=True,
     )
     controller_quorum_bootstrap_servers: tuple[str, ...] = setting(
         "controller.quorum.bootstrap.servers",
@@ -112,6 +113,7 @@ class QuorumSettings(SettingGroup):
         "The longest random pause before another election after one without a winner.",
         check=at_least(0),
         importance=HIGH,
+        has_effect=True,
     )
     controller_quorum_election_timeout_ms: int = setting(
         "controller.quorum.election.timeout.ms",
@@ -120,6 +122,7 @@ class QuorumSettings(SettingGroup):
         "How long a candidate waits for votes before it tries again.",
         check=at_least(0),
         importance=HIGH,
+        has_effect=True,
     )
     controller_quorum_fetch_max_bytes: int = setting(
         "controller.quorum.fetch.max.bytes",
@@ -128,6 +131,7 @@ class QuorumSettings(SettingGroup):
         "How much one fetch of the metadata log returns at most; at least one batch.",
         check=at_least(1),
         importance=LOW,
+        has_effect=True,
     )
     controller_quorum_fetch_snapshot_max_bytes: int = setting(
         "controller.quorum.fetch.snapshot.max.bytes",
@@ -136,6 +140,7 @@ class QuorumSettings(SettingGroup):
         "How much one fetch of a metadata snapshot returns at most.",
         check=at_least(1),
         importance=LOW,
+        has_effect=True,
     )
     controller_quorum_fetch_timeout_ms: int = setting(
         "controller.quorum.fetch.timeout.ms",
@@ -145,6 +150,7 @@ class QuorumSettings(SettingGroup):
         "from which no majority fetches for this long resigns.",
         check=at_least(0),
         importance=HIGH,
+        has_effect=True,
     )
     controller_quorum_request_timeout_ms: int = setting(
         "controller.quorum.request.timeout.ms",
@@ -152,6 +158,7 @@ class QuorumSettings(SettingGroup):
         2_000,
         "How long a request to another controller may take.",
         check=at_least(0),
+        has_effect=True,
     )
     controller_quorum_retry_backoff_ms: int = setting(
         "controller.quorum.retry.backoff.ms",
@@ -160,6 +167,7 @@ class QuorumSettings(SettingGroup):
         "The pause before a failed request to another controller is sent again.",
         check=at_least(0),
         importance=LOW,
+        has_effect=True,
     )
     controller_quorum_voters: tuple[str, ...] = setting(
         "controller.quorum.voters",
@@ -192,6 +200,7 @@ class QuorumSettings(SettingGroup):
         INT,
         30_000,
         "How long a broker waits for the controller's answer.",
+        has_effect=True,
     )
     initial_broker_registration_timeout_ms: int = setting(
         "initial.broker.registration.timeout.ms",

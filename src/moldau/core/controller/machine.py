@@ -10,7 +10,7 @@ from moldau.core.controller.brokers.sessions import BrokerSessions
 from moldau.core.controller.decision_context import DecisionContext
 from moldau.core.metadata.cluster_changes import FENCED
 from moldau.core.metadata.delta import MetadataDelta
-from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage
+from moldau.core.metadata.image import EMPTY_IMAGE, BrokerImage, MetadataImage
 from moldau.protocol.log_records import (
     BrokerRegistrationChangeRecord,
     FenceBrokerRecord,
@@ -19,7 +19,7 @@ from moldau.protocol.log_records import (
 )
 from moldau.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from moldau.protocol.wire.schema import Message
-from moldau.types import BrokerId
+from moldau.types import BrokerId, Uuid
 
 if TYPE_CHECKING:
     import random
@@ -38,20 +38,31 @@ def replayed(image: MetadataImage, records: Sequence[Message]) -> MetadataDelta:
 
 
 class Controller:
-    def __init__(self, config: "BrokerConfig", cluster_id: str, chance: "random.Random") -> None:
+    def __init__(
+        self,
+        config: "BrokerConfig",
+        cluster_id: str,
+        chance: "random.Random",
+        own_incarnation: Uuid | None = None,
+    ) -> None:
+        """`own_incarnation`: that of the broker in the same process."""
         self.image = EMPTY_IMAGE
         self.sessions = BrokerSessions(config.broker_session_timeout_ms)
-        self._own_broker_id = config.node_id if config.is_broker else None
-        self._cluster_id = cluster_id
+        self._node_id = config.node_id
+        self._own_incarnation = own_incarnation
+        self.cluster_id = cluster_id
         self._chance = chance
 
     def activate(self, now_ms: float) -> None:
-        """This controller becomes the active one. The broker in the same process gets no session:
-        it started together with the controller and has not registered yet.
+        """This controller becomes the active one. Brokers that were alive get a full session, but
+        for the earlier run of this node itself, which is over.
         """
-        brokers = self.image.brokers.values()
-        others = [broker for broker in brokers if broker.broker_id != self._own_broker_id]
-        self.sessions.activate(others, self.image.offset, now_ms)
+        alive = [broker for broker in self.image.brokers.values() if not self._is_over(broker)]
+        self.sessions.activate(alive, self.image.offset, now_ms)
+
+    def _is_over(self, broker: BrokerImage) -> bool:
+        is_own = broker.broker_id == self._node_id and self._own_incarnation is not None
+        return is_own and broker.incarnation_id != self._own_incarnation
 
     def context(
         self, config: "BrokerConfig", *, next_offset: int, now_ms: float, kraft_version: int = 1
@@ -61,7 +72,7 @@ class Controller:
             image=self.image,
             sessions=self.sessions,
             config=config,
-            cluster_id=self._cluster_id,
+            cluster_id=self.cluster_id,
             next_offset=next_offset,
             now_ms=now_ms,
             chance=self._chance,

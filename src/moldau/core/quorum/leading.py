@@ -232,7 +232,9 @@ class Leading:
     def _answer_fetch(self, token: Token, request: FetchRequest) -> None:
         state = self._state
         response = FetchResponse(
-            leadership=state.leadership, high_watermark=self._leader.high_watermark
+            leadership=state.leadership,
+            high_watermark=self._leader.high_watermark,
+            log_start_offset=state.log.start_offset,
         )
         match check_follower(state.log, request.position):
             case Diverging(position):
@@ -244,8 +246,11 @@ class Leading:
                 state.emit(RespondWithRecords(token, response, offset, request.max_bytes))
 
     def _refuse_fetch(self, token: Token, error: ErrorCode) -> None:
-        response = FetchResponse(error=error, leadership=self._state.leadership)
-        self._state.emit(Respond(token, response))
+        state = self._state
+        response = FetchResponse(
+            error=error, leadership=state.leadership, log_start_offset=state.log.start_offset
+        )
+        state.emit(Respond(token, response))
 
     def answer_fetch_snapshot(self, token: Token, request: FetchSnapshotRequest) -> None:
         """In any role."""
@@ -253,7 +258,8 @@ class Leading:
         leadership = state.leadership
         error = self.check_leading(request.epoch)
         size = state.log.snapshot_size(request.snapshot)
-        if error is None and request.replica.node_id == state.local.key.node_id:
+        is_own = request.replica.node_id == state.local.key.node_id
+        if error is None and (is_own or request.max_bytes < 0):
             error = ErrorCode.UNKNOWN_SERVER_ERROR
         if error is None and (size is None or request.snapshot == FIRST_POSITION):
             error = ErrorCode.SNAPSHOT_NOT_FOUND

@@ -69,6 +69,7 @@ from moldau.core.quorum.rpc import (
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
+    Leadership,
     QuorumEpochResponse,
     RemoveVoterRequest,
     Request,
@@ -146,6 +147,11 @@ class QuorumMachine:
     @property
     def leader_id(self) -> BrokerId:
         return self._state.leader_id
+
+    @property
+    def leadership(self) -> Leadership:
+        """The leader with its addresses; without them, as long as they are unknown."""
+        return self._state.leadership
 
     @property
     def is_leader(self) -> bool:

@@ -31,6 +31,10 @@ class Leadership:
     endpoints: Endpoints = ()
 
 
+UNKNOWN_LEADERSHIP = Leadership(LeaderEpoch(-1))
+"""Of a node that has not started, and of responses that name neither epoch nor leader."""
+
+
 # Requests
 
 
@@ -146,6 +150,7 @@ class FetchResponse:
     error: ErrorCode = ErrorCode.NONE
     leadership: Leadership
     high_watermark: Offset = NO_OFFSET
+    log_start_offset: Offset = NO_OFFSET
     diverging: LogPosition | None = None
     snapshot: LogPosition | None = None
     records: bytes = b""
@@ -195,4 +200,6 @@ class Failure(Enum):
     REFUSED = auto()
     """Nothing listens at the address: the process has ended."""
     LOST = auto()
-    """The connection broke, or could not be made for another reason."""
+    """The connection broke, could not be made for another reason, or brought an answer that is not
+    about the request.
+    """

@@ -276,9 +276,12 @@ class QuorumState:
             self.emit(DropSnapshot(left.transfer.snapshot))
 
     def _refuse_waiting(self, left: Leader) -> None:
-        error, leadership = ErrorCode.NOT_LEADER_OR_FOLLOWER, self.leadership
+        error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        refusal = FetchResponse(
+            error=error, leadership=self.leadership, log_start_offset=self.log.start_offset
+        )
         for token in left.waiting:
-            self.emit(Respond(token, FetchResponse(error=error, leadership=leadership)))
+            self.emit(Respond(token, refusal))
         if left.change is not None:
             self.answer_voter_change(left.change.token, error)
 

@@ -2,6 +2,7 @@
 that the majorities before and after have a node in common.
 """
 
+from moldau.core.quorum import refusal_texts as texts
 from moldau.core.quorum.control_values import ControlValues, version_values, voters_values
 from moldau.core.quorum.events import AppendControlBatch, Token
 from moldau.core.quorum.leading import Leading
@@ -19,8 +20,6 @@ from moldau.core.quorum.voters import Voter, VoterSet
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.types import NO_OFFSET
-
-_NO_VOTER = "a voter has an id and a directory id"
 
 
 class VoterChanges:
@@ -52,27 +51,23 @@ class VoterChanges:
         if error := self._leading.check_leading(state.epoch):
             self._respond(token, error)
         elif voter.node_id < 0 or not voter.has_directory:
-            self._respond(token, ErrorCode.INVALID_REQUEST, _NO_VOTER)
+            self._respond(token, ErrorCode.INVALID_REQUEST, texts.NO_VOTER_TO_ADD)
         elif destination is None:
             self._respond(
                 token,
                 ErrorCode.INVALID_REQUEST,
-                f"the new voter has no address for the listener {state.options.listener}",
+                texts.no_address(request.endpoints, state.options.listener),
             )
-        elif reason := self._reason_to_wait():
+        elif reason := self._reason_to_wait("adding"):
             self._respond(token, *reason)
         elif voter.node_id in state.voters.by_id:
             self._respond(
                 token,
                 ErrorCode.DUPLICATE_VOTER,
-                f"voter {voter.node_id} is already among the voters {state.voters}",
+                texts.duplicate_voter(voter, state.voters),
             )
         elif not state.connections.is_ready(voter.node_id, state.now_ms):
-            self._respond(
-                token,
-                ErrorCode.REQUEST_TIMED_OUT,
-                f"the new voter {voter} is not ready to receive requests",
-            )
+            self._respond(token, ErrorCode.REQUEST_TIMED_OUT, texts.not_ready(voter))
         else:
             correlation = state.send(destination, ApiVersionsRequest())
             self._leader.change = VoterChange(
@@ -97,26 +92,15 @@ class VoterChanges:
         change.correlation = None
         level = state.history.kraft_version
         if response.error is not ErrorCode.NONE:
-            self._finish(
-                leader,
-                ErrorCode.REQUEST_TIMED_OUT,
-                f"the new voter answered ApiVersions with {response.error.name}",
-            )
+            detail = texts.versions_refused(response.error.name)
+            self._finish(leader, ErrorCode.REQUEST_TIMED_OUT, detail)
             return False
         lowest, highest = response.kraft_versions or (0, 0)
         if not lowest <= level <= highest:
-            self._finish(
-                leader,
-                ErrorCode.INVALID_REQUEST,
-                f"the new voter {change.added} supports kraft.version {lowest} to {highest}, "
-                f"the cluster has {level}",
-            )
+            detail = texts.unsupported_level(change.added, (lowest, highest), level)
+            self._finish(leader, ErrorCode.INVALID_REQUEST, detail)
         elif not self._leading.is_caught_up(change.added):
-            self._finish(
-                leader,
-                ErrorCode.REQUEST_TIMED_OUT,
-                f"the new voter {change.added} has not caught up with the leader",
-            )
+            self._finish(leader, ErrorCode.REQUEST_TIMED_OUT, texts.lagging(change.added))
         else:
             added = Voter(
                 key=change.added,
@@ -130,7 +114,8 @@ class VoterChanges:
         leader = self._state.role
         change = leader.change if isinstance(leader, Leader) else None
         if isinstance(leader, Leader) and change and change.correlation == correlation:
-            self._finish(leader, ErrorCode.REQUEST_TIMED_OUT, "the new voter cannot be reached")
+            detail = texts.versions_refused(ErrorCode.BROKER_NOT_AVAILABLE.name)
+            self._finish(leader, ErrorCode.REQUEST_TIMED_OUT, detail)
 
     # Removing and updating voters
 
@@ -139,15 +124,12 @@ class VoterChanges:
         if error := self._leading.check_leading(state.epoch):
             self._respond(token, error)
         elif voter.node_id < 0 or not voter.has_directory:
-            self._respond(token, ErrorCode.INVALID_REQUEST, _NO_VOTER)
-        elif reason := self._reason_to_wait():
+            self._respond(token, ErrorCode.INVALID_REQUEST, texts.NO_VOTER_TO_REMOVE)
+        elif reason := self._reason_to_wait("removing"):
             self._respond(token, *reason)
         elif voter not in state.voters or len(state.voters.by_id) == 1:
-            self._respond(
-                token,
-                ErrorCode.VOTER_NOT_FOUND,
-                f"voter {voter} cannot be removed from the voters {state.voters}",
-            )
+            detail = texts.cannot_be_removed(voter, state.voters)
+            self._respond(token, ErrorCode.VOTER_NOT_FOUND, detail)
         else:
             self._leader.change = VoterChange(
                 token=token, due_ms=state.now_ms + state.options.request_timeout_ms
@@ -275,19 +257,18 @@ class VoterChanges:
     def _respond(self, token: Token, error: ErrorCode, message: str | None = None) -> None:
         self._state.answer_voter_change(token, error, message)
 
-    def _reason_to_wait(self) -> tuple[ErrorCode, str] | None:
-        """Why no change can begin now."""
+    def _reason_to_wait(self, change: str) -> tuple[ErrorCode, str] | None:
+        """Why no change can begin now. `change` is adding or removing."""
         leader, history = self._leader, self._state.history
         if leader.change is not None:
-            reason = "another change of the voters is under way"
+            reason = texts.CHANGE_PENDING
         elif leader.high_watermark == NO_OFFSET:
-            reason = "the leader does not know yet what is committed"
+            reason = texts.NOTHING_COMMITTED
         elif not self._state.is_reconfigurable:
-            return ErrorCode.UNSUPPORTED_VERSION, (
-                f"the voters of kraft.version {history.kraft_version} are fixed: raise it first"
-            )
+            detail = texts.fixed_voters(change, history.kraft_version)
+            return ErrorCode.UNSUPPORTED_VERSION, detail
         elif not self._is_settled(leader):
-            reason = f"the voters at offset {history.voters_offset} are not committed yet"
+            reason = texts.uncommitted_voters(history.voters_offset, leader.high_watermark)
         else:
             return None
         return ErrorCode.REQUEST_TIMED_OUT, reason

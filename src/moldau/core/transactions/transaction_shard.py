@@ -74,7 +74,7 @@ class TransactionShard:
         """The committed state by transactional id."""
         self._settings = settings
         self._pending: dict[str, TransactionState] = {}
-        self._ongoing: set[str] = set()
+        self._ongoing: dict[str, None] = {}
         """Ids with an open transaction, which may time out."""
         self._failed_fences: set[str] = set()
         """Ids whose epoch was raised by an append that may or may not be in the log."""
@@ -100,13 +100,13 @@ class TransactionShard:
         transactional_id = transaction.transactional_id
         self.transactions[transactional_id] = transaction
         if transaction.state is TransactionState.ONGOING:
-            self._ongoing.add(transactional_id)
+            self._ongoing[transactional_id] = None
         else:
-            self._ongoing.discard(transactional_id)
+            self._ongoing.pop(transactional_id, None)
 
     def _forget(self, transactional_id: str) -> None:
         self.transactions.pop(transactional_id, None)
-        self._ongoing.discard(transactional_id)
+        self._ongoing.pop(transactional_id, None)
         self._failed_fences.discard(transactional_id)
 
     # Loading and timers

@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -136,6 +137,10 @@ class RecoveryCounts:
         self.logs = self.bytes_scanned = self.bytes_cut = 0
 
 
+def _at_once(call: Callable[[], None]) -> None:
+    call()
+
+
 class LogDirectory:
     """An open, locked log directory. Make one with `LogDirectory.open`."""
 
@@ -159,6 +164,8 @@ class LogDirectory:
         self.on_damage: Callable[[DamageFound], None] = lambda _found: None
         """Called when damage is found in a log, and at each start for damage that is still there.
         """
+        self.notify: Callable[[Callable[[], None]], None] = _at_once
+        """Calls a listener. A node calls them in its event loop."""
         self.do: Callable[[Steps[None]], None] = run_here
         """Runs a change that no caller waits for. A node runs it in a thread."""
         # The broker epoch of the last clean stop (-1 if unknown); None after a crash.
@@ -220,7 +227,10 @@ class LogDirectory:
             return
         self.failure = str(error)
         for listener in self._listeners:
-            listener(self, error)
+            self.notify(partial(listener, self, error))
+
+    def report_damage(self, found: DamageFound) -> None:
+        self.notify(partial(self.on_damage, found))
 
     def note_missing_descriptor(self, error: NoDescriptorError) -> None:
         """Logs the error for the operator, but not on every attempt."""
@@ -243,7 +253,7 @@ class LogDirectory:
         is_known, self._last_refusal = error is self._last_refusal, error
         self.is_refusing = True
         if self._refusal_listener is not None and not is_known:
-            self._refusal_listener(self, error)
+            self.notify(partial(self._refusal_listener, self, error))
 
     def note_refused_size(self, size_bytes: int) -> None:
         """Records that a write of this size was refused."""
@@ -257,7 +267,7 @@ class LogDirectory:
         self._refused_bytes = 0
         self._last_refusal = None
         if self._room_listener is not None:
-            self._room_listener(self)
+            self.notify(partial(self._room_listener, self))
 
     def _has_room(self) -> bool:
         try:

@@ -90,6 +90,11 @@ class Logs:
                 if entry.kind is DirectoryKind.PARTITION:
                     checkpointed = stored.of(partition, inventories.get(entry.name))
                 self._load_one(entry, checkpointed, is_clean=is_clean, now_ms=now_ms)
+        if not is_clean:
+            # A killed process may have left their names in the page cache only.
+            for log in self._all():
+                self._names.created(log.path)
+            run_here(self.settling())
 
     def _take_out_manifest(self) -> dict[str, manifest.LogInventory]:
         """Reads and removes the manifest: it describes the last stop, so it would be wrong after a

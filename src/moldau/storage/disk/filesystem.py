@@ -107,6 +107,7 @@ class FileSystem(Protocol):
     def modified_ms(self, path: Path) -> int: ...
     def file_size(self, path: Path) -> int: ...
     def free_bytes(self, path: Path) -> int: ...
+    def total_bytes(self, path: Path) -> int: ...
 
 
 def read_whole(filesystem: FileSystem, path: Path) -> bytes:
@@ -412,3 +413,6 @@ class DiskFileSystem:
 
     def free_bytes(self, path: Path) -> int:
         return shutil.disk_usage(path).free
+
+    def total_bytes(self, path: Path) -> int:
+        return shutil.disk_usage(path).total

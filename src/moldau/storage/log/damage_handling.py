@@ -71,7 +71,7 @@ def _report(log: "LogState", segment: "SegmentFiles", damaged: "Sequence[Damaged
         if each.first_offset == each.next_offset:
             # Trailing bytes after the last batch: no record is lost.
             continue
-        log.directory.on_damage(
+        log.directory.report_damage(
             DamageFound(
                 log.topic_partition,
                 segment.path(),
@@ -94,7 +94,7 @@ def take_offline(log: "LogState", error: DamagedFileError) -> None:
     base_offset = Offset(int(digits)) if digits.isdecimal() else log.log_start_offset
     promised_end = max(log.high_watermark, log.flushed_offset)
     log.damage = Damage(base_offset, promised_end, base_offset, error.reason)
-    log.directory.on_damage(
+    log.directory.report_damage(
         DamageFound(
             log.topic_partition,
             error.path,

@@ -155,33 +155,37 @@ class Log(LogState):
     # Truncation
 
     def truncate_to(self, offset: Offset, now_ms: int) -> bool:
+        """As `truncating`, in place."""
+        return run_here(self.truncating(offset, now_ms))
+
+    def truncating(self, offset: Offset, now_ms: int) -> Steps[bool]:
         """Drop everything from `offset` on, for a follower whose leader has different records
-        there. The log then ends after its last whole batch before `offset`. Returns True if it got
-        shorter.
+        there. The log then ends after its last whole batch before `offset`. The result is whether
+        it got shorter. Meanwhile only records before `offset` may be read, and none appended.
         """
         with self.damage_handler:
             if offset >= self.log_end_offset:
                 # An epoch that started here without a record no longer belongs to any leader.
                 self.epochs.truncate_from_end(self.log_end_offset)
-                self.epochs.flush_if_possible()
+                yield self.epochs.flush_if_possible
                 return False
             if offset < self.segments[0].base_offset:
-                run_here(self.starting_over(offset, offset, now_ms))
+                yield from self.starting_over(offset, offset, now_ms)
                 return True
             assert not self.is_swapping
             later = [s for s in self.segments if s.base_offset > offset]
             self.retire(later[::-1], now_ms)
             # Before the cut: otherwise a power failure could bring back segments after a hole.
-            self.filesystem.sync_directory(self.path)
+            yield lambda: self.filesystem.sync_directory(self.path)
             active = self.segments.active
             active.truncate_to(offset)
             active.created_ms = now_ms
             end_offset = active.next_offset()
             self.epochs.truncate_from_end(end_offset)
-            self.epochs.flush_if_possible()
             self._end_at(end_offset)
             self.log_start_offset = min(self.log_start_offset, end_offset)
             self.reload_producers(now_ms)
+            yield self.epochs.flush_if_possible
             return True
 
     def end_before(self, offset: Offset) -> Offset:

@@ -53,5 +53,11 @@ def opened(segment: Holder) -> None:
             oldest.release()
 
 
+def release_all() -> None:
+    """Closes the files that this thread has opened; another thread is going to use the segments."""
+    for segment in list(_held.segments):
+        segment.release()
+
+
 def closed(segment: Holder) -> None:
     _held.segments.pop(segment, None)

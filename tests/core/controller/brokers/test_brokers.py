@@ -172,18 +172,31 @@ def test_a_new_controller_waits_a_full_session_for_brokers_that_were_alive(
     assert cluster.fence_stale() is not None
 
 
-def test_a_combined_node_need_not_wait_for_its_former_session() -> None:
-    settings = {
-        "process.roles": "broker,controller",
-        "node.id": "1",
-        "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
-    }
-    cluster = Cluster(settings)
+COMBINED = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+}
+
+
+def test_a_restarted_combined_node_need_not_wait_for_its_former_session() -> None:
+    cluster = Cluster(COMBINED, own_incarnation=Uuid(bytes([9]) * 16))
     cluster.start(1, 2)
     cluster.controller.activate(cluster.now_ms)
     assert cluster.send(registration(1, incarnation=1)).error_code == ErrorCode.NONE
     other = registration(2, incarnation=1)
     assert refusal(lambda: cluster.send(other)) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+def test_a_combined_node_that_takes_over_keeps_the_session_of_its_running_broker() -> None:
+    running = registration(1).incarnation_id
+    cluster = Cluster(COMBINED, own_incarnation=running)
+    cluster.start(1)
+    cluster.now_ms += 10 * SESSION_MS
+    cluster.controller.activate(cluster.now_ms)
+    twin = registration(1, incarnation=1)
+    assert refusal(lambda: cluster.send(twin)) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    assert cluster.fence_stale() is None
 
 
 def test_controlled_shutdown_moves_leadership_first(cluster: Cluster) -> None:

@@ -1,0 +1,180 @@
+"""A voter that needs records which the leader has cleaned away gets a snapshot instead."""
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from broker.metadata_node import config
+from broker.quorum.quorum_cluster import METADATA, Member, running_quorum
+from support.proofs import proves
+from support.waiting import until
+
+from moldau.broker.quorum.snapshots import SnapshotId, parse_snapshot_name
+from moldau.core.metadata.snapshot_file import encode_snapshot
+from moldau.core.metadata.snapshot_records import snapshot_records
+from moldau.core.quorum.rpc import FetchSnapshotResponse, Request, Response
+from moldau.storage.directory.checkpoints import RECOVERY_POINT_FILE
+
+# Snapshots are made often, and the log before them is deleted.
+CLEANED = {
+    "metadata.log.max.record.bytes.between.snapshots": "2000",
+    "internal.metadata.log.segment.bytes": "1500",
+    "metadata.max.retention.bytes": "4000",
+    "controller.quorum.fetch.snapshot.max.bytes": "700",
+}
+
+
+async def commit_until_cleaned(leader: Member) -> dict[str, str]:
+    """Returns what was committed: enough that the log no longer begins at its start."""
+    number = 0
+    while leader.quorum.log.start_offset == 0:
+        await leader.commit(f"name-{number % 40}", f"{number}" * 10)
+        number += 1
+    return dict(leader.values)
+
+
+@proves("controller.quorum.fetch.snapshot.max.bytes")
+async def test_a_wiped_voter_returns_by_a_snapshot_in_pieces() -> None:
+    async with running_quorum(settings=CLEANED, is_static=True) as cluster:
+        leader = await cluster.wait_for_leader()
+        wiped = leader.id % 3 + 1
+        await cluster.kill(wiped)
+        committed = await commit_until_cleaned(leader)
+        cluster.wipe(wiped)
+        cluster.requests.clear()
+        returned = await cluster.start(wiped)
+        await cluster.wait_until_equal()
+        assert returned.values == committed
+        size = returned.quorum.log.snapshots.size_in_bytes(returned.quorum.log.snapshots.ids[-1])
+        assert cluster.snapshot_pieces(wiped) >= size // 700
+        events = [each for each in returned.listener.events if not each.startswith("leader")]
+        assert events[0].startswith("snapshot ")
+        # It can lead with what it has.
+        while (leader := await cluster.wait_for_leader()) is not returned:
+            await cluster.stop(leader.id)
+            await cluster.start(leader.id)
+        await returned.commit("as the leader")
+        await cluster.wait_until_equal()
+
+
+async def test_a_snapshot_that_arrived_is_there_after_a_restart() -> None:
+    async with running_quorum(settings=CLEANED) as cluster:
+        leader = await cluster.wait_for_leader()
+        late = leader.id % 3 + 1
+        await cluster.kill(late)
+        committed = await commit_until_cleaned(leader)
+        await cluster.start(late)
+        await cluster.wait_until_equal()
+        for is_power_cut in (False, True):
+            await cluster.kill(late, is_power_cut=is_power_cut)
+            restarted = await cluster.start(late)
+            await cluster.wait_until_equal()
+            assert restarted.values == committed
+            assert restarted.quorum.log.start_offset > 0
+            assert restarted.failures == []
+
+
+async def test_a_damaged_snapshot_is_refused_and_fetched_again() -> None:
+    async with running_quorum(settings=CLEANED) as cluster:
+        leader = await cluster.wait_for_leader()
+        late = leader.id % 3 + 1
+        await cluster.kill(late)
+        committed = await commit_until_cleaned(leader)
+        damaged: list[Response] = []
+
+        def damage(_request: Request, response: Response) -> Response:
+            if isinstance(response, FetchSnapshotResponse) and response.content and not damaged:
+                damaged.append(response)
+                content = bytearray(response.content)
+                content[len(content) // 2] ^= 0xFF
+                return replace(response, content=bytes(content))
+            return response
+
+        cluster.faults.change = damage
+        returned = await cluster.start(late)
+        await cluster.wait_until_equal()
+        assert damaged
+        assert returned.values == committed
+        assert returned.failures == []
+        assert not [name for name in returned.disk.files() if name.endswith(".part")]
+
+
+@pytest.mark.parametrize("piece", [0, 1])
+async def test_a_full_disk_refuses_a_snapshot_and_takes_it_later(piece: int) -> None:
+    async with running_quorum(settings=CLEANED) as cluster:
+        leader = await cluster.wait_for_leader()
+        late = leader.id % 3 + 1
+        await cluster.kill(late)
+        committed = await commit_until_cleaned(leader)
+        disk, seen = cluster.disks[late], []
+
+        def fill_up(effect: object) -> None:
+            if str(getattr(effect, "path", "")).endswith(".part"):
+                seen.append(effect)
+                if len(seen) == piece + 1:
+                    disk.short_write_at(disk.effects + 1, 3, OSError(errno.ENOSPC, "full"))
+
+        disk.on_effect(fill_up)
+        returned = await cluster.start(late)
+        await until(lambda: len(seen) > piece)
+        await cluster.wait_until_equal()
+        assert returned.values == committed
+        assert returned.failures == []
+
+
+async def test_an_interrupted_transfer_begins_again_with_another_leader() -> None:
+    async with running_quorum(settings=CLEANED) as cluster:
+        leader = await cluster.wait_for_leader()
+        late = leader.id % 3 + 1
+        await cluster.kill(late)
+        committed = await commit_until_cleaned(leader)
+        await cluster.wait_until_equal()
+        returned = await cluster.start(late)
+        await until(lambda: cluster.snapshot_pieces(late) > 1)
+        await cluster.kill(leader.id)
+        await cluster.wait_for_leader()
+        await cluster.wait_until_equal()
+        assert returned.values == committed
+        assert not [name for name in returned.disk.files() if name.endswith(".part")]
+
+
+async def test_a_log_that_does_not_continue_its_snapshot_starts_over() -> None:
+    """The node was killed after it had the snapshot, while the log still had other records."""
+    async with running_quorum() as cluster:
+        old = await cluster.wait_for_leader()
+        await old.commit("first")
+        cluster.isolate(old.id)
+        for number in range(60):
+            old.quorum.append([config(f"lost-{number}", "x" * 50)], 1)
+        offset = old.quorum.last_offset
+        await until(lambda: old.quorum.log.flushed_offset > offset)
+        old.quorum.store_recovery_point()
+        leader = await cluster.commit("second", not_by=old.id)
+        name, content = snapshot_of(leader)
+        snapshot_id = parse_snapshot_name(name)
+        assert snapshot_id is not None
+        assert snapshot_id.offset < offset
+        await until(lambda: f"{METADATA}/{RECOVERY_POINT_FILE}" in old.disk.files())
+        await cluster.kill(old.id)
+        cluster.disks[old.id].plant(Path(METADATA, name), content)
+        restarted = await cluster.start(old.id)
+        log = restarted.quorum.log
+        assert (log.start_offset, log.end.offset) == (snapshot_id.offset, snapshot_id.offset)
+        assert restarted.values.keys() == {"first", "second"}
+        cluster.heal()
+        await cluster.wait_until_equal()
+        for is_power_cut in (False, True):
+            await cluster.kill(old.id, is_power_cut=is_power_cut)
+            await cluster.start(old.id)
+            await cluster.wait_until_equal()
+
+
+def snapshot_of(member: Member) -> tuple[str, bytes]:
+    """The name and the content of the file."""
+    image = member.feed.image
+    head = member.quorum.snapshot_head(image)
+    assert head is not None
+    snapshot_id = SnapshotId(image.epoch, image.offset + 1)
+    content = b"".join(encode_snapshot(head, snapshot_records(image), now_ms=1))
+    return snapshot_id.file_name, content

@@ -1,0 +1,124 @@
+"""Faults planted into a copy of the package. The stories of one node find each of them, so they
+would find such a mistake.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import moldau
+
+pytestmark = pytest.mark.slow
+
+SEEDS = 300
+TESTS = Path(__file__).parents[2]
+# Prints the first seed whose story ends badly.
+PROGRAM = f"""
+from testing.simulation.one_node import story
+for seed in range({SEEDS}):
+    try:
+        story(seed)
+    except Exception as error:
+        print(seed, type(error).__name__, str(error).splitlines()[0])
+        break
+"""
+
+
+class Mutant(NamedTuple):
+    name: str
+    module: str
+    was: str
+    becomes: str
+
+
+MUTANTS = [
+    Mutant(
+        "acks=all is answered before the flush",
+        "storage/log/state",
+        "            return self.log_end_offset\n        return self.flushed_offset\n",
+        "            return self.log_end_offset\n        return self.log_end_offset\n",
+    ),
+    Mutant(
+        "a failed flush counts",
+        "storage/log/flushing",
+        "        except OSError as error:\n            self.error = error\n",
+        "        except OSError:\n            pass\n",
+    ),
+    Mutant(
+        "topic ids are not synced",
+        "storage/directory/logs",
+        "            sync_path(filesystem, path / PARTITION_METADATA_FILE)\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "names of logs are not synced after a kill",
+        "storage/directory/logs",
+        "            self._made, self._names_changed = [log.path for log in self._all()], True\n",
+        "",
+    ),
+    Mutant(
+        "duplicates are appended",
+        "storage/producers/append",
+        "                duplicate = self._recall_duplicate(known, batch)\n"
+        "            if duplicate is not None:\n",
+        "                duplicate = self._recall_duplicate(known, batch)\n            if False:\n",
+    ),
+    Mutant(
+        "read_committed reads beyond open transactions",
+        "storage/log/state",
+        "        stable = self.producers.last_stable_offset(self.high_watermark)\n",
+        "        stable = self.high_watermark\n",
+    ),
+    Mutant(
+        "only one partition gets its marker",
+        "broker/coordinators/markers",
+        "sorted(ending.missing))",
+        "sorted(ending.missing)[:1])",
+    ),
+    Mutant(
+        "coordinators answer before their record is committed",
+        "broker/coordinators/shard_host",
+        "        if written.last_offset < 0:\n            decided(None)",
+        "        if True:\n            decided(None)",
+    ),
+    Mutant(
+        "a torn tail is kept",
+        "storage/log/recovery",
+        "        segments[-1].cut(end.size)\n",
+        "",
+    ),
+    Mutant(
+        "metadata counts as committed before it is flushed",
+        "core/quorum/leading",
+        "min(\n            state.log.flushed_offset, state.log.end.offset\n        )",
+        "state.log.end.offset",
+    ),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_stories_find_it(mutant: Mutant, tmp_path: Path) -> None:
+    package = tmp_path / "moldau"
+    shutil.copytree(Path(moldau.__file__).parent, package, symlinks=True)
+    source = package / f"{mutant.module}.py"
+    text = source.read_text()
+    assert text.count(mutant.was) == 1, "the code has changed: adapt the mutant"
+    source.write_text(text.replace(mutant.was, mutant.becomes))
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(tmp_path), str(TESTS)]),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout, f"{SEEDS} stories found nothing"
+    sys.stdout.write(f"found at seed {ran.stdout.strip()}\n")
