@@ -27,8 +27,8 @@ from moldau.protocol.messages.describe_quorum import (
 COMBINED = "broker,controller"
 
 
-def create(admin: Admin, name: str) -> None:
-    made = admin.create_topics([NewTopic(name=name, partitions=1, replication_factor=1)])
+def create(admin: Admin, name: str, replicas: int = 1) -> None:
+    made = admin.create_topics([NewTopic(name=name, partitions=1, replication_factor=replicas)])
     assert not isinstance(made[name], Exception), made
 
 
@@ -91,7 +91,12 @@ def test_controllers_and_brokers_start_in_any_order(tmp_path: Path) -> None:
         shown = shown_quorum(cluster.nodes[5].address)
         assert shown["leaderId"] == leader
         assert sorted(each["nodeId"] for each in shown["observers"]) == [4, 5]
+        with cluster.admin() as admin:
+            create(admin, "replicated", replicas=2)
         assert cluster.stop(5, 4, 1, 2, 3) == [0] * 5
+        for node_id in (4, 5):
+            warnings = cluster.nodes[node_id].process.errors
+            assert warnings.count("Moldau brokers do not replicate records yet") == 1
 
 
 def check_what_controllers_say(cluster: RunningCluster, leader: int) -> None:
