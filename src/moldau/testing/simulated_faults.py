@@ -78,9 +78,9 @@ class FaultPlan:
         """Make every read of the file at `path` raise `error`."""
         self._unreadable[path] = error
 
-    def crash_at(self, effect: int) -> None:
+    def crash_at(self, effect: int | None) -> None:
         """Raise SimulatedCrash instead of performing the effect with number `effect`, and instead
-        of every later one.
+        of every later one. None cancels an earlier call.
         """
         self._crash_at = effect
 
