@@ -40,8 +40,8 @@ PRIVATE: dict[str, int] = {
     "tests/client/consumer/test_consumer_groups.py": 2,
     "tests/client/consumer/test_consumer_misuse.py": 1,
     "tests/client/producer/test_producer_edges.py": 1,
-    "tests/config/live_node.py": 1,
-    "tests/config/second_broker.py": 2,
+    "tests/config/live/live_node.py": 1,
+    "tests/config/live/second_broker.py": 2,
     "tests/interop/test_consumer_in_a_cluster.py": 1,
     "tests/net/test_clock.py": 1,
 }

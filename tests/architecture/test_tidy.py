@@ -230,7 +230,9 @@ def test_the_index_of_the_architecture_page_names_what_exists() -> None:
 def defines(file: str, name: str) -> bool:
     """Whether a Python module or a compiled loop has the function, method, class or constant."""
     path = ROOT / "src" / "moldau" / file
-    pattern = re.compile(rf"^ *(?:async )?def {name}\b|^class {name}\b|^{name}\b.* = ", re.MULTILINE)
+    pattern = re.compile(
+        rf"^ *(?:async )?def {name}\b|^class {name}\b|^{name}\b.* = ", re.MULTILINE
+    )
     return path.is_file() and pattern.search(path.read_text()) is not None
 
 
