@@ -1,4 +1,4 @@
-"""What a test does where something that it needs is missing."""
+"""Refusals of tests to run where something that they need is missing."""
 
 import os
 from typing import NoReturn
