@@ -196,8 +196,8 @@ class Logs:
     def making(
         self, topic_ids: Mapping[TopicPartition, Uuid], now_ms: int, do_all: DoAll = map
     ) -> Steps[dict[TopicPartition, KafkaError]]:
-        """Creates these logs, one per step, and makes them durable. Returns the errors of those that
-        failed. Creating a file syncs nothing, but may wait for running syncs.
+        """Creates these logs, one per step, and makes them durable. Returns the errors of those
+        that failed. Creating a file syncs nothing, but may wait for running syncs.
         """
         refused: dict[TopicPartition, KafkaError] = {}
         try:
