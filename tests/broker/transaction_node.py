@@ -203,7 +203,7 @@ class TransactionNode:
     def known(self, name: str = "a") -> Transaction:
         return self.node.services.transactions.shard_of(name).transactions[name]
 
-    async def settled(self, name: str = "a") -> Transaction:
+    async def completed(self, name: str = "a") -> Transaction:
         """The transaction, once it is complete."""
         await until(lambda: self.known(name).state in AT_REST)
         return self.known(name)

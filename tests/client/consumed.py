@@ -2,11 +2,11 @@
 
 import itertools
 import os
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from confluent_kafka import Producer as ConfluentProducer
+from support.waiting import wait_for
 
 from moldau import Consumer
 from moldau.protocol.records.record_loops import ConsumerRecord
@@ -53,10 +53,12 @@ def consumer_of(node: ThreadBroker, **settings: Any) -> Consumer:
 def read(consumer: Consumer, count: int, patience_s: float = PATIENCE_S) -> list[ConsumerRecord]:
     """Exactly `count` records."""
     found: list[ConsumerRecord] = []
-    deadline = time.monotonic() + patience_s
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"{len(found)} of {count} records came"
-        found += consumer.poll(0.2, count - len(found))
+    wait_for(
+        lambda: len(found) >= count,
+        lambda: f"{count} records, {len(found)} came",
+        patience_s,
+        lambda: found.extend(consumer.poll(0.2, count - len(found))),
+    )
     return found
 
 
@@ -65,9 +67,10 @@ def values(records: Iterable[ConsumerRecord]) -> list[Any]:
 
 
 def poll_until(condition: Callable[[], bool], *polled: Any, patience_s: float = PATIENCE_S) -> None:
-    """Polls the consumers until the condition holds. Their records are dropped."""
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not hold in time"
+    """Polls the consumers, whose records are dropped, until the condition holds."""
+
+    def poll_all() -> None:
         for one in polled:
             one.poll(0.05)
+
+    wait_for(condition, "the condition, while consumers are polled", patience_s, poll_all)

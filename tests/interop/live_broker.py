@@ -11,7 +11,6 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +37,6 @@ NODE_ID = 1
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 60.0
 CLIENT_TIMEOUT_S = 60.0
-POLL_S = 0.1
 NODE_JVM = ("-Xmx512M", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 # The cleaner runs once at start and not again during a test: tests trigger compaction themselves.
 NODE_SETTINGS = {
@@ -141,32 +139,31 @@ class LiveNode(ABC):
         log = self._folder / "node.log"
         with log.open("ab") as output:
             self._process = subprocess.Popen(self.command(), stdout=output, stderr=output)
-        self._wait_until_it_answers(log)
-
-    def _wait_until_it_answers(self, log: Path) -> None:
-        assert self._process is not None
         admin = self.admin()
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(POLL_S)
-                raise AssertionError(f"the node ended: {log.read_text()[-3000:]}")
-            with suppress(KafkaException):
-                if admin.list_topics(timeout=1).brokers:
-                    return
-        raise AssertionError(f"the node did not answer: {log.read_text()[-3000:]}")
+
+        def answers() -> bool:
+            self._expect_alive(log)
+            try:
+                return bool(admin.list_topics(timeout=1).brokers)
+            except KafkaException:
+                return False
+
+        wait_for(answers, lambda: f"an answer: {log.read_text()[-3000:]}", START_TIMEOUT_S)
+
+    def _expect_alive(self, log: Path) -> None:
+        assert self._process is not None
+        assert self._process.poll() is None, f"the node ended: {log.read_text()[-3000:]}"
 
     def wait_for_cleaning(self, name: TopicPartition, offset: int) -> None:
         """Wait until the cleaner's checkpoint for the log reaches an offset."""
-        assert self._process is not None
         checkpoint = self.log_folder / "cleaner-offset-checkpoint"
-        deadline = time.monotonic() + CLIENT_TIMEOUT_S
         wanted = f"{name.topic} {name.partition} {offset}"
-        while wanted not in checkpoint.read_text(encoding="utf-8").splitlines():
-            assert time.monotonic() < deadline, f"{checkpoint.read_text()} lacks {wanted}"
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(POLL_S)
-                raise AssertionError("the node ended")
+
+        def is_cleaned() -> bool:
+            self._expect_alive(self._folder / "node.log")
+            return wanted in checkpoint.read_text(encoding="utf-8").splitlines()
+
+        wait_for(is_cleaned, lambda: f"{wanted} in {checkpoint.read_text()}", CLIENT_TIMEOUT_S)
 
     def stop(self) -> None:
         """Shut the node down cleanly."""

@@ -2,9 +2,8 @@
 
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -97,14 +96,15 @@ def old_broker(cache: Path, folder: Path, count: int = 1) -> Iterator[str]:
 
 
 def _wait_for_port(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(0.1)
-            raise AssertionError(f"it ended: {log.read_text()[-3000:]}")
-    raise AssertionError(f"nothing listens: {log.read_text()[-3000:]}")
+    def listens() -> bool:
+        assert process.poll() is None, f"it ended: {log.read_text()[-3000:]}"
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            return False
+        return True
+
+    wait_for(listens, lambda: f"a listener: {log.read_text()[-3000:]}", START_TIMEOUT_S)
 
 
 def _wait_until_led(bootstrap: str, count: int) -> None:

@@ -32,7 +32,7 @@ def states_of(address: str, transactional_id: str) -> str:
         return str(client.ask(request).transaction_states[0].transaction_state)
 
 
-def settle(producer: WireProducer, state: str) -> None:
+def wait_for_state(producer: WireProducer, state: str) -> None:
     """Waits until the markers are written, so that the next record in the log is that of the next
     step.
     """
@@ -47,7 +47,7 @@ def several_ends(producer: WireProducer) -> None:
         producer.send(("orders", 1), b"d")
         producer.send_offsets("readers", {("orders", 0): 1})
         producer.end(commits=commits)
-        settle(producer, state)
+        wait_for_state(producer, state)
     producer.init()
 
 
@@ -56,10 +56,10 @@ def taken_over(producer: WireProducer) -> None:
     producer.init()
     producer.send(("orders", 0), b"torn")
     producer.init()
-    settle(producer, "Empty")
+    wait_for_state(producer, "Empty")
     producer.send(("orders", 0), b"whole")
     producer.end(commits=True)
-    settle(producer, "CompleteCommit")
+    wait_for_state(producer, "CompleteCommit")
     producer.init()
 
 
@@ -67,7 +67,7 @@ def timed_out(producer: WireProducer) -> None:
     producer.timeout_ms = 200
     producer.init()
     producer.send(("orders", 0), b"too slow")
-    settle(producer, "CompleteAbort")
+    wait_for_state(producer, "CompleteAbort")
     producer.init()
 
 
@@ -83,9 +83,9 @@ def nothing_in_it(producer: WireProducer) -> None:
     producer.init()
     if not producer.style.adds_itself:
         producer.end(commits=False)
-        settle(producer, "CompleteAbort")
+        wait_for_state(producer, "CompleteAbort")
         producer.end(commits=False)
-        settle(producer, "CompleteAbort")
+        wait_for_state(producer, "CompleteAbort")
 
 
 STORIES: dict[str, Callable[[WireProducer], None]] = {

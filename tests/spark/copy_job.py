@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import worker_killing
-from support.waiting import wait_for
+from support import waiting, worker_killing
 
 from moldau.spark.sink.driver_transaction import TransactionTicket
 from moldau.spark.sink.exactly_once import ExactlyOnceSink
@@ -65,7 +64,7 @@ class Job:
     def wait_for_go(self) -> None:
         """Reports by a file that the task has started, and waits for another file to continue."""
         (Path(self.folder) / "reached").touch()
-        wait_for((Path(self.folder) / "go").exists, "the file `go`", WAIT_S)
+        waiting.wait_for((Path(self.folder) / "go").exists, "the file `go`", WAIT_S)
 
 
 class FaultyTask(TransactionWriter):
@@ -143,6 +142,7 @@ def run(session: Any, job: Job) -> None:
 
 
 def main() -> None:
+    from pyspark import cloudpickle
     from support.spark_cluster import SMALL
     from support.spark_sessions import local_session
 
@@ -152,7 +152,8 @@ def main() -> None:
         return
     session = local_session(Path(job.folder) / "session", job.master, **SMALL)
     # Tasks elsewhere cannot import the tests' modules.
-    session.sparkContext.addPyFile(worker_killing.__file__)
+    for module in (waiting, worker_killing):
+        cloudpickle.register_pickle_by_value(module)
     jvm = int(session._jvm.java.lang.ProcessHandle.current().pid())
     # The JVM ends with its driver.
     victims = tuple(job.victims) or (jvm, os.getpid())

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,7 +24,6 @@ from support.waiting import wait_for
 UNDER_TEST = "KAFKA_UNDER_TEST"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
-POLL_S = 0.02
 # Below the range from which the kernel assigns ports to outgoing connections: a client that keeps
 # dialling a stopped node must not end up connected to itself.
 PORTS = range(15_000, 32_000)
@@ -138,12 +136,14 @@ class RunningNode:
     def start(self) -> Self:
         """Start the process and wait until it reports that it accepts requests."""
         process = self.launch()
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not (self.folder / "ready").exists():
-            with suppress(subprocess.TimeoutExpired):
-                status = process.wait(POLL_S)
+
+        def is_ready() -> bool:
+            status = process.poll()
+            if status is not None:
                 raise NodeDidNotStartError(f"status {status}: {self.errors[-3000:]}")
-            assert time.monotonic() < deadline, f"the node is not ready: {self.errors[-3000:]}"
+            return (self.folder / "ready").exists()
+
+        wait_for(is_ready, lambda: f"a ready node: {self.errors[-3000:]}", START_TIMEOUT_S)
         return self
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from support.waiting import wait_for
-from worker_killing import WORKER, kill_with_children
+from support.worker_killing import WORKER, kill_with_children
 
 WAIT_S = 300.0
 MASTER = "org.apache.spark.deploy.master.Master"

@@ -27,17 +27,26 @@ async def take_turns() -> None:
         await asyncio.sleep(0)
 
 
-def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-    """Polls until the condition holds. `what` completes the message if it never does."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
-        pause()
-
-
 def pause() -> None:
     """Leaves the processor to other processes between two polls of a condition."""
     threading.Event().wait(_POLL_S)
+
+
+def wait_for(
+    condition: Callable[[], bool],
+    what: str | Callable[[], str],
+    timeout_s: float = WAIT_TIMEOUT_S,
+    between: Callable[[], object] = pause,
+) -> None:
+    """Polls until the condition holds. `what` completes the message if it never does; `between`
+    runs after each attempt, such as a consumer's poll.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() >= deadline:
+            missing = what if isinstance(what, str) else what()
+            raise AssertionError(f"waited {timeout_s} s for {missing}")
+        between()
 
 
 def wait_at_random(chance: Random, seconds_max: float) -> None:

@@ -1,9 +1,9 @@
 """Reading with any library until the expected records have arrived."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from support.waiting import wait_for
 from third_party.libraries import (
     CLIENT_TIMEOUT_S,
     ConsumerOptions,
@@ -27,10 +27,12 @@ def opened(library: Library, address: str, options: ConsumerOptions) -> Iterator
 def read_count(consumer: LibraryConsumer, count: int) -> list[Received]:
     """The next `count` records, sorted by partition and offset; more would be an error."""
     received: list[Received] = []
-    deadline = time.monotonic() + CLIENT_TIMEOUT_S
-    while len(received) < count:
-        assert time.monotonic() < deadline, f"only {len(received)} of {count} records came"
-        received += consumer.poll()
+    wait_for(
+        lambda: len(received) >= count,
+        lambda: f"{count} records, {len(received)} came",
+        CLIENT_TIMEOUT_S,
+        lambda: received.extend(consumer.poll()),
+    )
     assert len(received) == count
     return sorted(received, key=lambda one: (one.partition, one.offset))
 

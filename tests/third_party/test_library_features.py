@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -56,10 +55,11 @@ def confluent(address: str) -> Iterator[Callable[..., Any]]:
 
 def poll_values(consumer: Any, count: int) -> list[bytes]:
     values: list[bytes] = []
-    deadline = time.monotonic() + CLIENT_TIMEOUT_S
-    while len(values) < count:
-        assert time.monotonic() < deadline, values
-        values += [one.value() for one in consumer.consume(count - len(values), 0.1)]
+
+    def consume() -> None:
+        values.extend(one.value() for one in consumer.consume(count - len(values), 0.1))
+
+    wait_for(lambda: len(values) >= count, lambda: f"{count} values: {values}", between=consume)
     return values
 
 
@@ -73,10 +73,7 @@ def test_confluent_commits_in_the_background(confluent: Callable[..., Any], fill
     consumer.subscribe([filled])
     poll_values(consumer, COUNT)
     consumer.commit(asynchronous=True)
-    deadline = time.monotonic() + CLIENT_TIMEOUT_S
-    while not answers:
-        assert time.monotonic() < deadline
-        consumer.poll(0.05)
+    wait_for(lambda: bool(answers), "the commit", between=lambda: consumer.poll(0.05))
     ((error, (partition,)),) = answers
     assert (error, partition.offset, partition.error) == (None, COUNT, None)
 
@@ -117,10 +114,11 @@ def test_confluent_reports_the_end_of_a_partition(
     consumer = confluent("no-group", enable_partition_eof=True)
     consumer.assign([ConfluentPartition(filled, 0, OFFSET_BEGINNING)])
     seen: list[Any] = []
-    deadline = time.monotonic() + CLIENT_TIMEOUT_S
-    while len(seen) < COUNT + 1:
-        assert time.monotonic() < deadline
-        seen += consumer.consume(COUNT + 1, 0.1)
+    wait_for(
+        lambda: len(seen) > COUNT,
+        "all records and the end",
+        between=lambda: seen.extend(consumer.consume(COUNT + 1, 0.1)),
+    )
     assert [one.error() for one in seen[:COUNT]] == [None] * COUNT
     assert seen[COUNT].error().code() == KafkaError._PARTITION_EOF
 

@@ -241,7 +241,7 @@ async def test_offsets_are_a_partition_of_the_groups_topic(tmp_path: Path) -> No
             assert (await node.ask(request, version)).error_code == 0
             assert node.known().partitions == {TopicPartition(CONSUMER_OFFSETS, index)}
             assert (await node.end(me, commits=True, version=OLD_END)).error_code == 0
-            await node.settled()
+            await node.completed()
 
 
 # EndTxn
@@ -259,7 +259,7 @@ async def test_every_version_ends_a_transaction(commits: bool, tmp_path: Path) -
             assert answer.error_code == 0
             expected = (me[0], me[1] + 1) if version >= 5 else (-1, -1)
             assert (answer.producer_id, answer.producer_epoch) == expected
-            done = await node.settled()
+            done = await node.completed()
             assert done.state is (S.COMPLETE_COMMIT if commits else S.COMPLETE_ABORT)
             # A marker for each partition, also for the one that nothing was written to.
             ends = [node.end_offset(index) for index in (0, 1, 2)]
@@ -295,7 +295,7 @@ async def test_requests_while_markers_are_written_get_a_retriable_error(tmp_path
         assert (await node.end(me, commits=True)).error_code == coming
         assert node.known().state is S.PREPARE_COMMIT
         node.holds_markers = False
-        await node.settled()
+        await node.completed()
         assert await node.add(mine, 1, version=BROKERS_ADD) == {1: NONE}
 
 
@@ -314,7 +314,7 @@ async def test_transactions_begin_and_end_side_by_side(tmp_path: Path) -> None:
     async with transaction_node(tmp_path) as node:
         await asyncio.gather(*(run(node, f"id-{number}") for number in range(20)))
         for number in range(20):
-            await node.settled(f"id-{number}")
+            await node.completed(f"id-{number}")
         assert node.end_offset(0) == 20 * 20
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from broker.marker_node import MarkerNode, running_markers
-from support.waiting import until
+from support.waiting import take_turns, until
 
 from moldau.broker.coordinators.markers import REQUESTS_IN_FLIGHT_MAX, RETRY_DELAY_MS_MAX
 from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
@@ -57,16 +57,10 @@ def answering(code: int) -> Callable[[WriteTxnMarkersRequest], WriteTxnMarkersRe
 
 async def tried(node: MarkerNode, times: int) -> None:
     """Moves the clock until the request was sent `times` times and its response is processed."""
-    await settled()
+    await take_turns()
     while len(node.requests) < times:
         node.clock.advance(NEXT_TRY_MS)
-        await settled()
-
-
-async def settled() -> None:
-    """Returns after all callbacks that are ready have run."""
-    for _ in range(20):
-        await asyncio.sleep(0)
+        await take_turns()
 
 
 def asked_of(request: WriteTxnMarkersRequest) -> list[str]:
@@ -145,7 +139,7 @@ async def test_only_missing_markers_are_sent_again(tmp_path: Path) -> None:
         assert not done.done()
         assert asked_of(node.requests[0]) == ["7 t-0", "7 x-0"]
         node.clock.advance(NEXT_TRY_MS)
-        await settled()
+        await take_turns()
         assert len(node.requests) == 1, "it has no leader yet"
         node.change_partition(number=2, index=1, leader=1)
         await tried(node, 2)
@@ -192,7 +186,7 @@ async def test_a_fenced_coordinator_stops(tmp_path: Path, code: ErrorCode) -> No
         node.answers.append(answering(code))
         assert await node.send(("t", 0), ("t", 1)) is code
         node.clock.advance(NEXT_TRY_MS)
-        await settled()
+        await take_turns()
         assert len(node.requests) == 1
         assert len(node.markers) == 0
 
@@ -217,10 +211,10 @@ async def test_a_broker_that_cannot_be_reached_is_tried_until_another_leads(
     async with running_markers(tmp_path) as node:
         node.create_topic("x", number=2, replicas=(2, 1))
         done = node.send(("x", 0))
-        await settled()
+        await take_turns()
         for _ in range(3):
             node.clock.advance(NEXT_TRY_MS)
-            await settled()
+            await take_turns()
         assert not done.done()
         assert node.requests == []
         node.change_partition(number=2, leader=1, isr=[1])
@@ -243,7 +237,7 @@ async def test_a_broker_that_does_not_respond_is_retried(tmp_path: Path) -> None
         silence: asyncio.Future[WriteTxnMarkersResponse] = asyncio.Future()
         node.answers.append(lambda _: silence)
         done = node.send(("t", 0))
-        await settled()
+        await take_turns()
         assert len(node.requests) == 1
         node.clock.advance(node.settings.current.request_timeout_ms + 1)
         await until(silence.cancelled)
@@ -272,9 +266,9 @@ async def test_nothing_is_reported_for_partitions_coordinated_elsewhere(tmp_path
         gate: asyncio.Future[WriteTxnMarkersResponse] = asyncio.Future()
         node.answers += [lambda _: gate, answering(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
         in_flight = node.send(("t", 0), transactional_id="tx-a", producer_id=7)
-        await settled()
+        await take_turns()
         stays = node.send(("t", 1), transactional_id="tx-b", producer_id=8)
-        await settled()
+        await take_turns()
         assert len(node.requests) == 2
         node.markers.cancel(partition_for("tx-a", 50))
         gate.set_result(answering(ErrorCode.NONE)(node.requests[0]))
@@ -301,7 +295,7 @@ async def test_a_slow_broker_does_not_gather_requests_without_end(tmp_path: Path
         done = []
         for number in range(30):
             done.append(node.send(("t", 0), transactional_id=f"tx-{number}", producer_id=number))
-            await settled()
+            await take_turns()
         assert len(node.requests) == REQUESTS_IN_FLIGHT_MAX
         gates[0].set_result(answering(ErrorCode.NONE)(node.requests[0]))
         await until(lambda: sum(each.done() for each in done) == 26)
@@ -314,7 +308,7 @@ async def test_a_stop_ends_requests_in_flight(tmp_path: Path) -> None:
         silence: asyncio.Future[WriteTxnMarkersResponse] = asyncio.Future()
         node.answers.append(lambda _: silence)
         done = node.send(("t", 0))
-        await settled()
+        await take_turns()
         await node.markers.stop()
         assert silence.cancelled()
         assert not done.done()

@@ -61,7 +61,7 @@ async def test_decided_transactions_are_completed_after_a_restart(
         assert markers_of(node, 0) == []
         node.holds_markers = False
         await node.restart()
-        done = await node.settled()
+        done = await node.completed()
         assert done.state is (S.COMPLETE_COMMIT if commits else S.COMPLETE_ABORT)
         kind = ControlType.COMMIT if commits else ControlType.ABORT
         assert [markers_of(node, index) for index in (0, 1, 2)] == [[kind], [kind], []]
@@ -83,7 +83,7 @@ async def test_open_transactions_continue_after_a_restart(tmp_path: Path) -> Non
         assert await node.add(me, 1) == {1: NONE}
         answer = await node.end(me, commits=True)
         assert (answer.producer_id, answer.producer_epoch) == (me[0], me[1] + 1)
-        await node.settled()
+        await node.completed()
         assert node.stable_offset(0) == 3
 
 
@@ -106,7 +106,7 @@ async def test_deleted_topics_do_not_keep_transactions_from_ending(tmp_path: Pat
         assert (await node.end(me, commits=True)).error_code == 0
         await node.delete_topic("gone")
         node.holds_markers = False
-        done = await node.settled()
+        done = await node.completed()
         assert done.state is S.COMPLETE_COMMIT
         assert markers_of(node, 0) == [ControlType.COMMIT]
 
@@ -122,7 +122,7 @@ async def test_a_transaction_that_takes_too_long_is_aborted(tmp_path: Path) -> N
         await node.advance(29_000)
         assert node.known().state is S.ONGOING
         await node.advance(CHECK_MS + 2_000)
-        done = await node.settled()
+        done = await node.completed()
         assert done.state is S.COMPLETE_ABORT
         assert done.producer == (me[0], me[1] + 1)
         assert markers_of(node, 0) == [ControlType.ABORT]
@@ -146,7 +146,7 @@ async def test_many_transactions_that_take_too_long_are_one_short_line(
             await node.add(await node.begun(name, timeout_ms=30_000), 0, name=name)
         await node.advance(31_000 + CHECK_MS)
         for name in names:
-            assert (await node.settled(name)).state is S.COMPLETE_ABORT
+            assert (await node.completed(name)).state is S.COMPLETE_ABORT
         await until(lambda: "exceeded their timeout" in caplog.text)
         (line,) = [one for one in caplog.messages if "exceeded their timeout" in one]
         assert line.endswith("… and 7 more")
@@ -161,7 +161,7 @@ async def test_the_time_runs_on_while_the_node_is_down(tmp_path: Path) -> None:
         # Its clock is the real one again: only the check comes later.
         await node.advance(31_000)
         await node.advance(CHECK_MS)
-        assert (await node.settled()).state is S.COMPLETE_ABORT
+        assert (await node.completed()).state is S.COMPLETE_ABORT
 
 
 async def test_ids_expire(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ async def test_exhausted_epochs_continue_with_another_producer_id(tmp_path: Path
         assert answer.error_code == 0
         assert answer.producer_id != me[0]
         assert answer.producer_epoch == 0
-        done = await node.settled()
+        done = await node.completed()
         assert done.producer == (answer.producer_id, 0)
         # Retried, also after a restart.
         for _ in range(2):
@@ -211,7 +211,7 @@ async def test_exhausted_epochs_continue_with_another_producer_id(tmp_path: Path
         mine = (answer.producer_id, 0)
         assert await node.add(mine, 0) == {0: NONE}
         assert (await node.end(mine, commits=False)).error_code == 0
-        await node.settled()
+        await node.completed()
         assert markers_of(node, 0) == [ControlType.COMMIT, ControlType.ABORT]
 
 

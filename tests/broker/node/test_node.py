@@ -182,4 +182,8 @@ async def test_an_open_listener_is_allowed_by_name(tmp_path: Path) -> None:
         advertised_listeners="PLAINTEXT://127.0.0.1:9092",
     )
     await node.start()
-    await node.stop()
+    try:
+        port = node.ports["PLAINTEXT"]
+        assert await brokers_seen_from("127.0.0.1", port) == [("127.0.0.1", 9092)]
+    finally:
+        await node.stop()

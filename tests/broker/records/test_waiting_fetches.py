@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from broker.data_node import DataNode, batch, open_transaction, running, values_of
 from broker.records.test_fetch import fetch_one, fill, orders, request
+from support.waiting import take_turns
 
 from moldau.broker.records.waiting_fetch import NO_ROOM_WAIT_MS
 from moldau.broker.server.memory_budget import MemoryBudget
@@ -55,21 +56,16 @@ def waiting(
     return asyncio.ensure_future(fetch_one(node, sent))
 
 
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
 async def test_insufficient_appends_cause_no_reads() -> None:
     disk = CountingDisk()
     async with running(HERE, filesystem=disk) as node:
         node.create_topic("orders")
         fetches = [waiting(node, 1 << 19) for _ in range(50)]
-        await settle()
+        await take_turns()
         before = disk.reads
         for _ in range(20):
             await fill(node, b"x" * 1_000)
-        await settle()
+        await take_turns()
         assert disk.reads == before
         assert not any(each.done() for each in fetches)
 
@@ -85,7 +81,7 @@ async def test_existing_bytes_are_neither_read_nor_kept() -> None:
         await fill(node, *(b"x" * 100_000 for _ in range(8)))
         kept_before = node.replicas.cold_reads.buffers.kept_bytes
         fetches = [waiting(node, 1 << 20) for _ in range(20)]
-        await settle()
+        await take_turns()
         assert node.replicas.cold_reads.buffers.kept_bytes == kept_before, "no data was read"
         assert not any(each.done() for each in fetches)
         node.clock.advance(ms=PATIENCE_MS + 5_000)
@@ -97,7 +93,7 @@ async def test_bytes_of_all_partitions_count_together() -> None:
     async with running(HERE, filesystem=CountingDisk()) as node:
         node.create_topic("orders", partitions=3)
         fetching = waiting(node, 2_000, 0, 1, 2)
-        await settle()
+        await take_turns()
         for index in (0, 1, 2):
             assert not fetching.done()
             await fill(node, b"x" * 700, index=index)
@@ -110,11 +106,11 @@ async def test_more_than_a_partition_may_answer_does_not_count() -> None:
         node.create_topic("orders", partitions=2)
         await fill(node, b"x" * 500, b"x" * 500, b"x" * 500)
         fetching = waiting(node, 1_500, 0, 1, most=700)
-        await settle()
+        await take_turns()
         before = disk.reads
         for _ in range(10):
             await fill(node, b"x" * 500)
-        await settle()
+        await take_turns()
         assert disk.reads == before, "it has as much of that one as it may have"
         assert not fetching.done()
         fetching.cancel()
@@ -130,7 +126,7 @@ async def test_the_end_of_a_transaction_reveals_all_records_after_it() -> None:
         await partition.wait_committed(open_transaction(partition, records).last_offset)
         late = waiting(node, 2_000, isolation_level=1)
         await fill(node, b"behind it")
-        await settle()
+        await take_turns()
         assert not late.done()
         marker = end_transaction_marker(
             EndTransactionMarker(control_type=ControlType.COMMIT, coordinator_epoch=0),
@@ -146,7 +142,7 @@ async def test_a_lost_directory_is_reported_at_once_however_much_is_missing() ->
     async with running(HERE, filesystem=CountingDisk()) as node:
         node.create_topic("orders")
         fetching = waiting(node, 1 << 20)
-        await settle()
+        await take_turns()
         node.directories[0].fail(OSError(5, "the disk is gone"))
         assert (await fetching).error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -161,7 +157,7 @@ async def test_a_fetch_without_room_for_records_gets_none_and_then_what_there_is
         assert not (await fetch_one(node, hurried)).records
 
         fetching = waiting(node, 1)
-        await settle()
+        await take_turns()
         assert not fetching.done()
         budget.hold_answers(-budget.served_max)
         node.clock.advance(NO_ROOM_WAIT_MS + 1_000)
@@ -175,7 +171,7 @@ async def test_a_fetch_that_waits_for_memory_is_answered_soon() -> None:
         budget = node.budget
         budget.hold_answers(budget.served_max)
         fetching = waiting(node, 1)
-        await settle()
+        await take_turns()
         node.clock.advance(NO_ROOM_WAIT_MS + 1_000)
         assert not (await fetching).records
 
@@ -190,9 +186,9 @@ async def test_fetches_that_are_answered_in_one_turn_share_the_room(
         size = node.replicas.lookup("orders", 0).log.segments.size_in_bytes
         node.budget = MemoryBudget(lambda: 4 * size)
         many = [waiting(node, 1 << 30, most=1 << 30) for _ in range(20)]
-        await settle()
+        await take_turns()
         node.clock.advance(PATIENCE_MS + 1_000)
         answers = await asyncio.gather(*many)
         assert 0 < sum(len(each.records or b"") for each in answers) <= node.budget.served_max
-        await settle()
+        await take_turns()
         assert node.budget.answer_bytes == 0

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from broker.connection_server import Client, Server, echo, serving
-from support.waiting import until
+from support.waiting import take_turns, until
 
 from moldau.broker.server.context import RequestContext
 from moldau.broker.server.memory_budget import MemoryBudget
@@ -34,18 +34,17 @@ async def half_sent(server: Server, size: int, sent: int) -> Client:
     return client
 
 
-async def settled(server: Server) -> None:
+async def all_read(server: Server) -> None:
     """Waits until nothing more is read."""
     before = -1
     while before != server.metrics.bytes_in:
         before = server.metrics.bytes_in
-        for _ in range(100):
-            await asyncio.sleep(0)
+        await take_turns()
 
 
 async def some_time_passes(server: Server) -> None:
     for _ in range(10):
-        await settled(server)
+        await all_read(server)
         server.clock.advance(600)
 
 
@@ -59,7 +58,7 @@ async def test_announced_frames_take_next_to_nothing() -> None:
         for _ in range(300):
             await half_sent(server, 100 * MIB, 5)
         await until(lambda: server.listener.connection_count == 300)
-        await settled(server)
+        await all_read(server)
         assert server.budget.unfinished <= 300 * 4096
 
 
@@ -68,7 +67,7 @@ async def test_unfinished_frames_are_bounded_and_others_are_served() -> None:
         other = await Client.to(server)
         for _ in range(20):
             await half_sent(server, FRAME_BYTES, FRAME_BYTES - 1)
-        await settled(server)
+        await all_read(server)
         # Buffers that were begun may grow beyond the limit one more time.
         assert server.budget.unfinished < 1.25 * FRAME_BYTES
         assert await is_served(other)
@@ -92,7 +91,7 @@ async def test_of_frames_that_wait_for_each_other_the_oldest_is_completed(
 async def test_a_stalled_frame_yields_to_one_that_progresses() -> None:
     async with serving(echo, **SMALL) as server:
         stalled = await half_sent(server, FRAME_BYTES, FRAME_BYTES * 7 // 8)
-        await settled(server)
+        await all_read(server)
         held = server.budget.unfinished
         assert held >= FRAME_BYTES * 7 // 8
         client = await Client.to(server)
@@ -191,12 +190,12 @@ async def test_a_client_that_holds_next_to_nothing_is_served_however_much_others
             # Eight times as much when it is decoded.
             client.send(1, "waits", more=15_000)
         await until(lambda: server.budget.held > 1.25 * server.budget.served_max)
-        await settled(server)
+        await all_read(server)
         for _ in range(3):
             assert await is_served(other)
         # A larger frame has to wait until parked requests make room.
         other.send(2, more=MIB // 8)
-        await settled(server)
+        await all_read(server)
         assert server.budget.held >= server.budget.served_max
         await some_time_passes(server)
         assert (await other.answer())[0] == 2
@@ -214,7 +213,7 @@ async def test_other_nodes_have_memory_left_however_much_clients_hold() -> None:
         for client in [await half_sent(server, FRAME_BYTES, 0) for _ in range(8)]:
             client.writer.write(bytes(MIB))
         await until(lambda: server.budget.held > 1.25 * server.budget.served_max)
-        await settled(server)
+        await all_read(server)
         for number in range(3):
             peer.send(number, more=MIB // 8)
             assert (await peer.answer())[0] == number
@@ -228,7 +227,7 @@ async def test_far_beyond_the_limit_the_largest_holder_goes_at_once(
             # Small enough to be read at any time.
             client.send(1, "waits", more=15_000)
         await until(lambda: "memory is very short" in caplog.text)
-        await settled(server)
+        await all_read(server)
         assert server.budget.held < server.budget.served_max + 33 * MIB
         assert server.budget.held > server.budget.served_max
         assert await is_served(await Client.to(server))
@@ -251,8 +250,8 @@ async def test_records_of_large_frames_that_are_complete_at_once_are_all_taken()
         for start in range(0, len(frame), MIB // 4):
             for client in clients:
                 client.writer.write(frame[start : start + MIB // 4])
-            await settled(server)
-        await settled(server)
+            await all_read(server)
+        await all_read(server)
         assert server.budget.held > server.budget.served_max
         may_answer.set()
         for client in clients:
@@ -277,12 +276,12 @@ async def test_a_far_too_slow_reader_yields_as_well() -> None:
         (await Client.to(server)).send(1, str(16 * MIB))
         await until(lambda: server.budget.large_answers.is_waited_for)
         server.clock.advance(100)
-        await settled(server)
+        await all_read(server)
         rounds = 0
         while server.budget.large_answers.is_waited_for and rounds < 10:
             await slow.reader.readexactly(6 * MIB)
             server.clock.advance(1_100)
-            await settled(server)
+            await all_read(server)
             rounds += 1
         assert rounds < 10
         assert server.listener.connection_count == 2
@@ -311,7 +310,7 @@ async def test_large_queries_are_served_a_few_at_a_time_and_other_requests_meanw
         for client in asking:
             client.writer.write(frame)
         await until(lambda: under_way == 2)
-        await settled(server)
+        await all_read(server)
         assert await is_served(await Client.to(server))
         # Those that wait are not decoded yet, and take no more than their bytes.
         assert server.budget.held == len(asking) * (len(frame) - 4)

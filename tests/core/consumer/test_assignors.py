@@ -147,8 +147,8 @@ def test_cooperative_never_assigns_a_partition_with_an_owner(situation: tuple[di
             for one, share in after.items():
                 others = {p for other, had in shares.items() if other != one for p in had}
                 assert others.isdisjoint(share)
-            settled = {one: sorted(share) for one, share in after.items()}
-            is_same = settled == {one: sorted(share) for one, share in shares.items()}
+            assigned = {one: sorted(share) for one, share in after.items()}
+            is_same = assigned == {one: sorted(share) for one, share in shares.items()}
             shares = after
             if is_same:
                 break

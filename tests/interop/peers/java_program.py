@@ -2,13 +2,11 @@
 
 import subprocess
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from interop.apache import LOGGING, SMALL_JVM, require_tool
-from interop.live_broker import POLL_S
 from support.waiting import wait_for
 
 WAIT_TIMEOUT_S = 180.0
@@ -59,9 +57,7 @@ class JavaProgram:
         def holds() -> bool:
             if condition():
                 return True
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(POLL_S)
-                raise AssertionError(f"it ended: {self.said()}")
+            assert self._process.poll() is None, f"it ended: {self.said()}"
             return False
 
         try:

@@ -1,7 +1,7 @@
 """Tests that pass on Apache Kafka and need features that Moldau does not serve yet: one table.
 
 A row is (suite, test, required feature). Nothing else may be left out of a suite that is run;
-`test_librdkafka.py` lists the tests of librdkafka that are run. Remove a row together with
+`test_librdkafka.py` lists those of librdkafka with their reasons. Remove a row together with
 the introduction of its feature; tests that pass accidentally without it need no row.
 """
 
@@ -9,6 +9,7 @@ CONSUMER_GROUPS = "groups of the consumer protocol (KIP-848)"
 SHARE_GROUPS = "share groups"
 STREAMS_GROUPS = "streams groups"
 SECURITY = "authentication, access control and quotas"
+REPLICATION = "followers that fetch from leaders"
 
 LATER: tuple[tuple[str, str, str], ...] = (
     ("franz-go", "TestTxnEtl/range/848", CONSUMER_GROUPS),

@@ -43,7 +43,7 @@ def members(tools: JavaTools, group: str, shares: list[int], **settings: str) ->
     options |= {"bootstrap.servers": tools.server.address, "group.id": group, "log_level": 0}
     consumers = [Consumer(options) for _ in shares]
 
-    def settled() -> bool:
+    def are_assigned() -> bool:
         for consumer in consumers:
             consumer.poll(0.05)
         return [len(consumer.assignment()) for consumer in consumers] == shares
@@ -51,7 +51,7 @@ def members(tools: JavaTools, group: str, shares: list[int], **settings: str) ->
     try:
         for consumer in consumers:
             consumer.subscribe([group])
-        wait_for(settled, f"shares {shares} of {group}")
+        wait_for(are_assigned, f"shares {shares} of {group}")
         yield
     finally:
         for consumer in consumers:

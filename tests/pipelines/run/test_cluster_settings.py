@@ -29,8 +29,10 @@ def test_one_of_several_masters_is_enough() -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        check_master(f"spark://127.0.0.1:{free_port()},127.0.0.1:{port}")
+        masters = f"spark://127.0.0.1:{free_port()},127.0.0.1:{server.getsockname()[1]}"
+        check_master(masters)
+    with pytest.raises(MoldauError, match=r"is not reachable: .*refused; .*refused"):
+        check_master(masters)
 
 
 def test_yarn_needs_its_configuration_folder(tmp_path: Path) -> None:

@@ -172,11 +172,11 @@ def test_compaction_is_invisible_to_a_reader_of_the_whole_topic(
     log.clean(after_ms=DELETE_RETENTION_MS)
     check(log, model)
     assert {r.key: r.value for r in log.records()} == model.values(log.log.last_stable_offset)
-    settled = log.content()
+    compacted = log.content()
     log.clean(after_ms=DELETE_RETENTION_MS)
     log.clean(after_ms=DELETE_RETENTION_MS)
     final = log.content()
     log.clean(after_ms=DELETE_RETENTION_MS)
     assert log.content() == final
-    assert len(final) <= len(settled)
+    assert len(final) <= len(compacted)
     check_reopened(log, model)

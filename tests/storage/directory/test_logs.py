@@ -176,14 +176,14 @@ def test_logs_that_are_created_together_are_synced_together_and_survive_a_power_
         together.extend(paths)
         return map(sync, paths)
 
-    run_here(logs.settling(do_all))
+    run_here(logs.syncing_names(do_all))
     assert len(together) == len(names)
     for _, crashed in disk.fork().variants_after_crash():
         again = start(path, crashed)
         assert {name: log.topic_id for name, log in again.by_partition.items()} == dict.fromkeys(
             names, TOPIC_ID
         )
-    run_here(logs.settling(do_all))
+    run_here(logs.syncing_names(do_all))
     assert len(together) == len(names)
 
 
@@ -235,7 +235,7 @@ def test_a_crash_after_a_truncation_raises_no_false_alarm() -> None:
     disk = SimulatedDisk()
     logs = start(path, disk)
     fill(logs.create(A, TOPIC_ID, now_ms=0))
-    run_here(logs.settling())
+    run_here(logs.syncing_names())
     logs.by_partition[A].flush()
     run_here(logs.checkpoints.writing())
     forks: list[SimulatedDisk] = []

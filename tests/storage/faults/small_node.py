@@ -77,7 +77,7 @@ class Node:
         format_directory(filesystem, setup.root, META)
         node = cls(filesystem, setup, now_ms)
         node.logs.create(NAME, TOPIC_ID, now_ms)
-        run_here(node.logs.settling())
+        run_here(node.logs.syncing_names())
         run_here(node.logs.checkpoints.writing())
         return node
 

@@ -172,6 +172,7 @@ def test_an_unknown_producer_may_begin_with_any_sequence() -> None:
     log = Partition()
     log.write(42)
     log.write(43)
+    assert log.known().last_sequence == 43
 
 
 def test_a_new_epoch_begins_with_sequence_zero() -> None:

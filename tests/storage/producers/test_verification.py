@@ -211,6 +211,9 @@ def test_plain_batches_are_not_held_up_by_the_verification_of_another_producer()
     begin_verification(partition.table, (8, FIRST_EPOCH, 0), adds=False, now_ms=NOW_MS)
     partition.write(3, is_transactional=False)
     partition.write(4, is_transactional=False)
+    assert partition.end == 2
+    with refused(ErrorCode.INVALID_TXN_STATE):
+        partition.write(5)
 
 
 def test_verifications_without_a_write_expire() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from support.missing import skip_except_in_ci
 
 _BALLAST = "ballast"
 _CHUNK_BYTES = 64 << 10
@@ -50,12 +50,12 @@ class SmallDisk:
 @contextmanager
 def small_disk(path: Path, size: str = "4m") -> Iterator[SmallDisk]:
     if os.geteuid() != 0:
-        pytest.skip("a small disk is a tmpfs, and only root can mount one")
+        skip_except_in_ci("a small disk is a tmpfs, and only root can mount one")
     path.mkdir()
     try:
         _run("mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "moldau-test", str(path))
     except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no tmpfs can be mounted here: {error}")
+        skip_except_in_ci(f"no tmpfs can be mounted here: {error}")
     try:
         yield SmallDisk(path)
     finally:

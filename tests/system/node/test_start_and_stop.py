@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ from pathlib import Path
 import pytest
 from support.proofs import proves
 from support.running_node import RunningNode, free_port
-from support.waiting import pause, wait_for
+from support.waiting import wait_for
 from support.wire_client import WireClient
 from system.node.questions import (
     EARLIEST,
@@ -259,11 +258,12 @@ def test_the_ready_file_means_that_requests_are_taken(tmp_path: Path) -> None:
         process = node.launch()
         # Left over from an earlier life: it must not be believed.
         ready.write_text("stale")
-        deadline = time.monotonic() + DEADLINE_S
-        while not ready.exists() or ready.read_text() == "stale":
+
+        def is_new() -> bool:
             assert process.poll() is None, node.errors
-            assert time.monotonic() < deadline
-            pause()
+            return ready.exists() and ready.read_text() != "stale"
+
+        wait_for(is_new, "the ready file", DEADLINE_S)
         assert ready.read_text() == f"{node.address}\n"
         with WireClient(node.address) as client:
             assert client.ask(ApiVersionsRequest(), 0).error_code == 0

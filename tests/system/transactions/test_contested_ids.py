@@ -91,7 +91,7 @@ class Contender(Worker):
         choice = self._chance.random()
         if choice < 0.2:
             # It leaves everything as it is.
-            raise KafkaError(ErrorCode.PRODUCER_FENCED, "by itself")
+            raise KafkaError(ErrorCode.PRODUCER_FENCED, "of its own accord")
         if choice < 0.4:
             producer.end(commits=False)
             return

@@ -88,9 +88,9 @@ class TransactionVerification:
         *,
         adds: bool,
     ) -> dict[Partition, Verification | KafkaError | None]:
-        """What an append needs to open a transaction of `producer` (id and epoch) on each of the
-        partitions: None if it needs nothing, an error if it is refused. `adds`: partitions that
-        are not in the transaction are added to it.
+        """Returns, for each partition, the verification with which an append may open a transaction
+        of `producer` (id and epoch) there: None if it needs none, an error if it is refused.
+        `adds`: partitions that are not in the transaction are added to it.
         """
         config = self._settings.current
         if not (adds or config.transaction_partition_verification_enable):

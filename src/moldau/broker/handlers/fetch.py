@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 WAIT_MS_MAX = 300_000
 FEW_PARTITIONS = 8
 """So few partitions take less than a slice of time, unless they are read from the disk."""
-LEADER_HINTS_SINCE_VERSION = 16
-REPLICA_STATE_SINCE_VERSION = 15
-STORAGE_ERRORS_SINCE_VERSION = 6
+LEADER_HINTS_FROM = 16
+REPLICA_STATE_FROM = 15
+STORAGE_ERRORS_FROM = 6
 
 _ISOLATIONS = {0: Isolation.HIGH_WATERMARK, 1: Isolation.COMMITTED}
 
@@ -70,7 +70,7 @@ def _begin(
     requested: dict[PartitionKey, RequestedPartition] | None,
 ) -> FetchResponse | Awaitable[FetchResponse]:
     replica_id = request.replica_id
-    if ctx.version >= REPLICA_STATE_SINCE_VERSION:
+    if ctx.version >= REPLICA_STATE_FROM:
         replica_id = request.replica_state.replica_id
     try:
         named = ctx.broker.fetch_sessions.begin(
@@ -416,10 +416,7 @@ class Fetch:
     def _refuse(self, index: int, error: KafkaError) -> None:
         self._is_urgent = True
         code = error.code
-        if (
-            code is ErrorCode.KAFKA_STORAGE_ERROR
-            and self.ctx.version < STORAGE_ERRORS_SINCE_VERSION
-        ):
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and self.ctx.version < STORAGE_ERRORS_FROM:
             # Older clients would give up; this error makes them look for the leader and retry.
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self._results[index] = PartitionData(
@@ -477,7 +474,7 @@ class Fetch:
         except KafkaError as error:
             return FetchResponse(error_code=error.code)
         response = FetchResponse(session_id=session_id, responses=self._topics)
-        if self._is_urgent and self.ctx.version >= LEADER_HINTS_SINCE_VERSION:
+        if self._is_urgent and self.ctx.version >= LEADER_HINTS_FROM:
             response.node_endpoints = leader_endpoints(self.ctx, self._topics)
         return response
 

@@ -28,8 +28,8 @@ from moldau.storage.log.read import (
 )
 from moldau.types import NO_TIMESTAMP, LeaderEpoch, Offset
 
-LEADER_EPOCH_SINCE_VERSION = 4
-OFFSET_NOT_AVAILABLE_SINCE_VERSION = 5
+LEADER_EPOCH_FROM = 4
+OFFSET_NOT_AVAILABLE_FROM = 5
 READ_COMMITTED = 1
 _ISOLATION_LEVELS = {0, READ_COMMITTED}
 
@@ -171,7 +171,7 @@ class _Answering:
         if found is not None and is_visible:
             answer.timestamp = found.timestamp_ms
             answer.offset = found.offset
-            if found.leader_epoch is not None and self._ctx.version >= LEADER_EPOCH_SINCE_VERSION:
+            if found.leader_epoch is not None and self._ctx.version >= LEADER_EPOCH_FROM:
                 answer.leader_epoch = found.leader_epoch
 
 
@@ -196,6 +196,6 @@ def _visible_end(ctx: RequestContext, request: ListOffsetsRequest, partition: Pa
 
 
 def _known_code(code: ErrorCode, version: int) -> ErrorCode:
-    if code is ErrorCode.OFFSET_NOT_AVAILABLE and version < OFFSET_NOT_AVAILABLE_SINCE_VERSION:
+    if code is ErrorCode.OFFSET_NOT_AVAILABLE and version < OFFSET_NOT_AVAILABLE_FROM:
         return ErrorCode.LEADER_NOT_AVAILABLE
     return code

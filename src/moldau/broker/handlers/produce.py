@@ -55,8 +55,8 @@ from moldau.storage.log.append import PreparedBatch, VerifiedBatch
 from moldau.storage.producers.verification import Verification
 from moldau.types import Buffer, Offset, ProducerEpoch, TopicPartition
 
-ZSTD_SINCE_VERSION = 7
-LEADER_HINTS_SINCE_VERSION = 10
+ZSTD_FROM = 7
+LEADER_HINTS_FROM = 10
 WAIT_MS_MAX = 300_000
 # Compressed batches up to this size are validated in the event loop: 64 KiB take under a
 # millisecond, 1 MiB of gzip takes ten, and what 64 KiB may expand to takes a hundred.
@@ -469,7 +469,7 @@ def _is_open(partition: Partition, producer: _Producer) -> bool:
 
 def _check_flags(flags: int, transactional_id: str | None, version: int) -> None:
     """Checks the batch's flags against what the request allows."""
-    if flags & COMPRESSION_MASK == Compression.ZSTD and version < ZSTD_SINCE_VERSION:
+    if flags & COMPRESSION_MASK == Compression.ZSTD and version < ZSTD_FROM:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later"
         )
@@ -488,7 +488,7 @@ def _failures(
 
 def _with_hints(ctx: RequestContext, response: ProduceResponse) -> ProduceResponse:
     """Adds the new leaders of partitions that moved, and their endpoints."""
-    if ctx.version < LEADER_HINTS_SINCE_VERSION:
+    if ctx.version < LEADER_HINTS_FROM:
         return response
     image = ctx.broker.image
     moved = [

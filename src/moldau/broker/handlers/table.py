@@ -200,7 +200,7 @@ def _delete_groups() -> Handler:
 
 
 def _incremental_alter_configs() -> Handler:
-    from moldau.broker.handlers.incremental_alter_configs import handle_incremental_alter_configs
+    from moldau.broker.handlers.alter_configs import handle_incremental_alter_configs
 
     return handle_incremental_alter_configs
 

@@ -13,7 +13,7 @@ from moldau.protocol.versions import PRODUCE_ADDS_PARTITIONS
 
 _log = logging.getLogger(__name__)
 
-ABORTABLE_ERRORS_SINCE_VERSION = 11
+ABORTABLE_ERRORS_FROM = 11
 RECORD_ERRORS_MAX = 100
 
 # Replaces errors that clients do not expect from Produce. They retry after this one, without
@@ -75,7 +75,7 @@ def as_produce_error(error: KafkaError, version: int) -> KafkaError:
             f"Underlying error: {code.name}",
         )
     is_abortable = code is ErrorCode.TRANSACTION_ABORTABLE
-    if is_abortable and version < ABORTABLE_ERRORS_SINCE_VERSION:
+    if is_abortable and version < ABORTABLE_ERRORS_FROM:
         code = ErrorCode.INVALID_TXN_STATE
     if code is ErrorCode.INVALID_TXN_STATE:
         return _ReportedError(code, "Partition was not added to the transaction")

@@ -108,7 +108,7 @@ class LogMoves:
                     continue
                 future = target.futures[partition.topic_partition]
                 # The names of a new copy's files.
-                await self._disk.run(target.directory, target.settling())
+                await self._disk.run(target.directory, target.syncing_names())
                 is_nearly_complete = await self._copy_piece(partition, future)
                 if is_nearly_complete and future.log_end_offset - flushed < _LAST_PIECE_OFFSETS:
                     await self._switch(partition, target)
@@ -176,7 +176,7 @@ class LogMoves:
             return
         before = self._store.logs_of(source)
         before.delete(name, random_uuid(self._store.chance), self._clock.wall_ms())
-        await self._disk.run(before.directory, before.settling())
+        await self._disk.run(before.directory, before.syncing_names())
         _log.info("%s moved to %s", name, target.directory.path)
         self._on_moved(partition)
 

@@ -12,13 +12,13 @@ from moldau.client.cluster.cluster import Cluster
 from moldau.client.cluster.metadata import Topic
 from moldau.client.errors import ClientTimeoutError, ClosedError
 from moldau.client.producer.counters import Counts
-from moldau.client.producer.identity import request_identity
 from moldau.client.producer.options import EngineOptions
 from moldau.client.producer.requests import (
     PartitionAnswer,
     endpoints_of,
     produce_request,
     read_answer,
+    request_identity,
 )
 from moldau.client.producer.sticky_chooser import StickyChooser
 from moldau.client.producer.topics import ProducerTopics

@@ -1,14 +1,22 @@
-"""Produce requests from batches, and the outcome of each batch from the response."""
+"""Produce requests from batches, the outcome of each batch from the response, and the request for a
+producer id.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from moldau.client.cluster.cluster import Cluster
 from moldau.client.cluster.metadata import Broker, Topic
-from moldau.core.producer.partition_queue import Outgoing
+from moldau.client.errors import check
+from moldau.core.producer.partition_queue import Outgoing, ProducerIdentity
 from moldau.core.producer.sending import Sending
 from moldau.net.request_channel import Address
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, error_code
+from moldau.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from moldau.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -16,7 +24,9 @@ from moldau.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from moldau.types import ZERO_UUID, Uuid
+from moldau.types import INT32_MAX, ZERO_UUID, ProducerEpoch, Uuid
+
+NO_TRANSACTION_MS = INT32_MAX
 
 
 class ProduceTerms(NamedTuple):
@@ -139,3 +149,13 @@ def _read_row(outgoing: Outgoing, row: PartitionProduceResponse) -> PartitionAns
         row.current_leader.leader_id,
         row.current_leader.leader_epoch,
     )
+
+
+async def request_identity(cluster: Cluster) -> ProducerIdentity:
+    """Requests the producer id and epoch by which brokers recognize duplicates, from any broker.
+    Transactions need another request.
+    """
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_MS)
+    answer = await cluster.send(None, request, InitProducerIdResponse)
+    check(answer.error_code, "no producer id")
+    return ProducerIdentity(answer.producer_id, ProducerEpoch(answer.producer_epoch))

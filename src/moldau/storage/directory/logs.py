@@ -94,7 +94,7 @@ class Logs:
             # A killed process may have left their names in the page cache only.
             for log in self._all():
                 self._names.created(log.path)
-            run_here(self.settling())
+            run_here(self.syncing_names())
 
     def _take_out_manifest(self) -> dict[str, manifest.LogInventory]:
         """Reads and removes the manifest: it describes the last stop, so it would be wrong after a
@@ -169,7 +169,7 @@ class Logs:
     # Creation and deletion
 
     def create(self, partition: TopicPartition, topic_id: Uuid | None, now_ms: int) -> Log:
-        """Drive `settling` before the first record is appended."""
+        """Drive `syncing_names` before the first record is appended."""
         assert partition not in self.by_partition
         run_here(self.checkpoints.forgetting([partition]))
         path = self.directory.path_of(partition)
@@ -192,8 +192,8 @@ class Logs:
     def making(
         self, topic_ids: Mapping[TopicPartition, Uuid], now_ms: int, do_all: DoAll = map
     ) -> Steps[dict[TopicPartition, KafkaError]]:
-        """Creates these logs, one per step, and settles. Returns the errors of those that failed.
-        Creating a file syncs nothing, but may wait for running syncs.
+        """Creates these logs, one per step, and makes them durable. Returns the errors of those
+        that failed. Creating a file syncs nothing, but may wait for running syncs.
         """
         refused: dict[TopicPartition, KafkaError] = {}
         try:
@@ -207,7 +207,7 @@ class Logs:
             except KafkaError as error:
                 refused[partition] = error
             yield others_first
-        yield from self.settling(do_all)
+        yield from self.syncing_names(do_all)
         return refused
 
     def _create(
@@ -280,7 +280,7 @@ class Logs:
         self._names.renamed()
         return log, target.name
 
-    def settling(self, do_all: DoAll = map) -> Steps[None]:
+    def syncing_names(self, do_all: DoAll = map) -> Steps[None]:
         """Makes all creations, deletions and renames since the last call durable; topic ids must be
         on the disk before the first record. There may be a thousand: `do_all` may use threads.
         """

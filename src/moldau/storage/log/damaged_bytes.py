@@ -29,7 +29,7 @@ OFFSETS_MAX = 2**31
 
 
 class _Header(NamedTuple):
-    """What `_HEADER` reads."""
+    """The fields of `_HEADER`."""
 
     base_offset: Offset
     length: int

@@ -21,10 +21,10 @@ from moldau.storage.segment.scan import SegmentScan
 from moldau.storage.segment.segment import Segment, SegmentSettings
 
 
-def settle(
+def complete_or_undo(
     filesystem: FileSystem, path: Path, listed: list[str], settings: SegmentSettings
 ) -> list[SegmentFileName]:
-    """The files that make up the log. Settling twice changes nothing."""
+    """Returns the files that make up the log. A second call changes nothing."""
     files = [name for name in map(parse_segment_file_name, listed) if name is not None]
     if any(name.life for name in files) or any(n.endswith(DELETED_SUFFIX) for n in listed):
         _drop_deleted(filesystem, path, listed)

@@ -26,7 +26,6 @@ valid only if it continues that segment."""
 # Code outside of this package owns the raft snapshots (`<offset>-<epoch>.checkpoint`).
 RAFT_SNAPSHOT_DELETED_SUFFIX = ".checkpoint.deleted"
 
-EPOCH_CHECKPOINT_NAME = "leader-epoch-checkpoint"
 PARTITION_METADATA_NAME = "partition.metadata"
 
 QUARANTINE_DIRECTORY_NAME = "quarantine"

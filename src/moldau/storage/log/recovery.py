@@ -33,7 +33,7 @@ from moldau.storage.log.damage import (
 )
 from moldau.storage.log.damaged_bytes import TolerantScan, is_cut
 from moldau.storage.log.epochs import EPOCH_FILE, LeaderEpochCache
-from moldau.storage.log.interrupted_changes import settle
+from moldau.storage.log.interrupted_changes import complete_or_undo
 from moldau.storage.log.log import LoadedLog, Log, LogOptions
 from moldau.storage.log.names import (
     DAMAGE_FILE_NAME,
@@ -148,7 +148,7 @@ class _Loader:
 
     def load(self, *, is_clean: bool) -> LoadedLog:
         listed = self._filesystem.list_directory(self._path)
-        files = settle(self._filesystem, self._path, listed, self._settings)
+        files = complete_or_undo(self._filesystem, self._path, listed, self._settings)
         segments = self._segments(files)
         self._snapshots = ProducerSnapshots(self._filesystem, self._path)
         self._epochs = self._read_epochs()

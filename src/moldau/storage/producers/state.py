@@ -36,7 +36,6 @@ from moldau.storage.producers.entry import (
     ProducerEntry,
     increment_sequence,
 )
-from moldau.storage.producers.unreplicated import UnreplicatedTransactions
 from moldau.storage.producers.verification import Verification, Verifications
 from moldau.types import FIRST_OFFSET, Offset, ProducerEpoch
 
@@ -93,7 +92,7 @@ class ProducerStateTable:
         self._idle: OrderedDict[int, None] = OrderedDict()
         # First offset -> producer id, ascending.
         self._ongoing: OrderedDict[Offset, int] = OrderedDict()
-        self._unreplicated = UnreplicatedTransactions()
+        self._unreplicated = _UnreplicatedTransactions()
         # Id -> epoch of producers that were loaded from a snapshot.
         self._snapshotted: dict[int, int] = {}
         self._recalled: set[int] = set()
@@ -278,7 +277,7 @@ class ProducerStateTable:
         self._snapshotted.clear()
         self._recalled.clear()
         self._is_cut = end_offset > 0
-        self._unreplicated = UnreplicatedTransactions()
+        self._unreplicated = _UnreplicatedTransactions()
         self.end_offset = end_offset
 
     def __iter__(self) -> Iterator[ProducerEntry]:
@@ -306,3 +305,31 @@ class ProducerStateTable:
         self._ongoing[first_offset] = producer_id
         if newest is not None and first_offset < newest:
             self._ongoing = OrderedDict(sorted(self._ongoing.items()))
+
+
+class _UnreplicatedTransactions:
+    """Completed transactions whose markers are not below the high watermark yet: they limit the
+    last stable offset. They end in log order but may have begun in any order. The minimum of their
+    starts is that of a sliding window, so each transaction costs constant time however far the high
+    watermark lags.
+    """
+
+    __slots__ = ("_minima",)
+
+    def __init__(self) -> None:
+        # (first offset, last offset), both ascending; entries undercut by a later one are dropped.
+        self._minima: deque[tuple[Offset, Offset]] = deque()
+
+    @property
+    def first_offset(self) -> Offset | None:
+        return self._minima[0][0] if self._minima else None
+
+    def add(self, first_offset: Offset, last_offset: Offset) -> None:
+        minima = self._minima
+        while minima and minima[-1][0] >= first_offset:
+            minima.pop()
+        minima.append((first_offset, last_offset))
+
+    def forget_before(self, offset: Offset) -> None:
+        while self._minima and self._minima[0][1] < offset:
+            self._minima.popleft()

@@ -26,7 +26,7 @@ class RebalanceProtocol(Enum):
 
 @frozen(kw_only=True)
 class Subscription:
-    """What a member sends when it joins."""
+    """A member's part of a JoinGroup request."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import psutil
 import pytest
-from config.live_node import LiveNode, live_node
+from config.live.live_node import LiveNode, live_node
 from support.proofs import proves, proves_change
 from support.wire_client import HungUpError, WireClient, parse_address
 

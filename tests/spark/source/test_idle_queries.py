@@ -12,6 +12,7 @@ from urllib.request import urlopen
 import pytest
 from spark.rows import fresh_topic, read_batch, send_numbers
 from support.spark_sessions import started_copy
+from support.waiting import wait_for
 
 from moldau.testing import ThreadBroker, broker
 
@@ -44,13 +45,14 @@ def wait_for_polls(node: ThreadBroker, count: int) -> tuple[float, dict[str, int
     """Waits until `count` long polls have ended. Returns the time, and the requests served until
     then.
     """
-    deadline = time.monotonic() + WAIT_S
-    while True:
-        found = requests(node)
-        now = time.monotonic()
-        if found.get("FETCH", 0) >= count:
-            return now, found
-        assert now < deadline, found
+    found: dict[str, int] = {}
+
+    def have_ended() -> bool:
+        found.update(requests(node))
+        return found.get("FETCH", 0) >= count
+
+    wait_for(have_ended, lambda: f"{count} long polls: {found}", WAIT_S)
+    return time.monotonic(), found
 
 
 def test_an_idle_query_sends_requests_twice_a_second(

@@ -1,4 +1,6 @@
-"""Kills the worker of a task, as if its machine were gone. Pickled by value for tasks."""
+"""Kills the worker of a task, as if its machine were gone. Tasks get it pickled by value, or as a
+file beside a pipeline's.
+"""
 
 import os
 from collections.abc import Iterable, Iterator

@@ -5,8 +5,8 @@ run time, and as the topic's own value at creation and changed later.
 from typing import NamedTuple
 
 import pytest
-from config.live_node import live_node
-from config.topic_checks import (
+from config.live.live_node import live_node
+from config.live.topic_checks import (
     JITTERED,
     Check,
     check_batch_size,

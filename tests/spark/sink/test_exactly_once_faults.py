@@ -5,7 +5,6 @@ each row is written once.
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from spark.copying import (
 )
 from spark.copying_cases import *  # noqa: F403 - these are tests too
 from spark.response_dropper import ResponseDropper
+from support.waiting import wait_for
 
 from moldau.testing import ProcessBroker, broker
 
@@ -70,7 +70,7 @@ def test_an_older_run_that_continues_is_fenced(
     job = new_job(bootstrap, tmp_path, fault=fault)
     zombie = start_process(job)
     try:
-        wait_for(tmp_path / "reached", zombie)
+        wait_for_file(tmp_path / "reached", zombie)
         finish(session, job)
         check_copied(job)
         (tmp_path / "go").touch()
@@ -83,15 +83,12 @@ def test_an_older_run_that_continues_is_fenced(
     check_copied(job)
 
 
-def wait_for(path: Path, process: "subprocess.Popen[str]") -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not path.exists():
+def wait_for_file(path: Path, process: subprocess.Popen[str]) -> None:
+    def is_there() -> bool:
         assert process.poll() is None, "the run ended before its fault"
-        assert time.monotonic() < deadline
-        try:
-            process.wait(0.1)
-        except subprocess.TimeoutExpired:
-            continue
+        return path.exists()
+
+    wait_for(is_there, path.name, WAIT_S)
 
 
 def test_a_stateful_query_in_update_mode(session: Any, bootstrap: str, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from config.live_node import LiveNode, live_node
+from config.live.live_node import LiveNode, live_node
 from support.proofs import proves, proves_change
 from support.waiting import wait_for
 from support.wire_client import HungUpError, WireClient

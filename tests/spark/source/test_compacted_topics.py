@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from spark.rows import fresh_topic, read_batch, read_parts, source
 from support.spark_sessions import started_copy
+from support.waiting import wait_for
 
 from moldau import Admin, Producer
 from moldau.admin import ConfigChange, ConfigResource, ConfigResourceType, Operation
@@ -74,9 +75,11 @@ def rows_of(found: list[dict[str, Any]]) -> list[Row]:
 
 def wait_for_the_cleaner(node: ThreadBroker, topic: str, before: int) -> None:
     """Waits until most records are gone; more may follow."""
-    deadline = time.monotonic() + WAIT_S
-    while (left := len(read_batch(node, subscribe=topic))) > before // 2:
-        assert time.monotonic() < deadline, left
+    wait_for(
+        lambda: len(read_batch(node, subscribe=topic)) <= before // 2,
+        f"fewer than half of {before} records",
+        WAIT_S,
+    )
 
 
 def read_between_cleanings(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-from config.live_node import LiveNode
+from config.live.live_node import LiveNode
 from system.node.questions import EARLIEST, LATEST, delete_records, offset_at
 
 from moldau.protocol.error_codes import ErrorCode

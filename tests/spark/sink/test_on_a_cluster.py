@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
-import worker_killing
 from spark.copying import check_copied, committed_values, new_job, run_process
+from support import worker_killing
 from support.spark_cluster import SMALL, WAIT_S, StandaloneCluster, environment
 from support.waiting import wait_for
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from urllib.request import urlopen
 
 import pytest
-from config.live_node import LiveNode, live_node
-from config.topic_checks import (
+from config.live.live_node import LiveNode, live_node
+from config.live.topic_checks import (
     HOUR_MS,
     JITTERED,
     RECOVERY_POINTS,

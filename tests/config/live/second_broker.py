@@ -2,7 +2,7 @@
 
 from typing import Any, Self
 
-from config.live_node import LiveNode
+from config.live.live_node import LiveNode
 from support.wire_client import WireClient
 
 from moldau.core.controller.features import SUPPORTED_FEATURES

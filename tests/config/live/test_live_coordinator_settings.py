@@ -3,9 +3,9 @@
 from contextlib import ExitStack
 
 import pytest
-from config.live_node import LiveNode, live_node
-from config.second_broker import FIRST, SecondBroker
-from config.topic_checks import HOUR_MS
+from config.live.live_node import LiveNode, live_node
+from config.live.second_broker import FIRST, SecondBroker
+from config.live.topic_checks import HOUR_MS
 from support.producer_talk import Conversation, wait_for_coordinator
 from support.proofs import proves
 from support.waiting import wait_for

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from config.live_node import LiveNode, live_node
-from config.second_broker import FIRST, SECOND, SecondBroker
+from config.live.live_node import LiveNode, live_node
+from config.live.second_broker import FIRST, SECOND, SecondBroker
 from support.proofs import proves, proves_change
 
 from moldau.protocol.error_codes import ErrorCode
