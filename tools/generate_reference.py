@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from moldau.broker.metrics import prometheus
+from moldau.broker.metrics import prometheus, quorum
 from moldau.cli.app import COMMANDS, app
 from moldau.cli.lazy_commands import load_command
 from moldau.pipelines.run.metrics import RunMetrics
@@ -200,7 +200,8 @@ def _anchor(title: str) -> str:
 
 
 def render_metrics() -> str:
-    node = sorted(declared_metrics(Path(prometheus.__file__)))
+    files = (prometheus.__file__, quorum.__file__)
+    node = sorted(one for file in files for one in declared_metrics(Path(file)))
     run = [
         Metric(f"{one.name}{_SUFFIXES.get(one.type, '')}", one.type, one.documentation, names)
         for one in RunMetrics("name").collect()
@@ -224,6 +225,7 @@ _KINDS = {
     "_counter": "counter",
     "GaugeMetricFamily": "gauge",
     "HistogramMetricFamily": "histogram",
+    "SummaryMetricFamily": "summary",
 }
 _SUFFIXES = {"counter": "_total"}
 

@@ -18,19 +18,17 @@ from broker.metadata_node import (
 )
 from storage.samples import CLUSTER_ID, expected_topics, unpack
 from support.proofs import proves
+from support.waiting import take_turns
 
-from moldau.broker.node.formatting import FormatOptions, format_node
 from moldau.broker.quorum.listener import QuorumListener
 from moldau.broker.quorum.log_start import MetadataLogError
 from moldau.broker.quorum.quorum_node import QuorumNode
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import MetadataImage
 from moldau.core.metadata.loader import CommittedBatch
-from moldau.core.quorum.machine import VotersError
 from moldau.core.quorum.positions import LogPosition
 from moldau.core.quorum.rpc import FetchRequest, FetchResponse, VoteRequest, VoteResponse
 from moldau.core.quorum.voters import VoterKey
-from moldau.net.chance import SYSTEM_CHANCE, random_uuid
 from moldau.net.clock import Clock
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
@@ -44,10 +42,10 @@ from moldau.protocol.log_records import (
 )
 from moldau.protocol.records.batches import iterate_batches
 from moldau.storage.directory.directory import LogDirectory
-from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
+from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.storage.disk.reserve import Reserve
 from moldau.testing.simulated_disk import Effect, SimulatedDisk
-from moldau.types import ZERO_UUID, BrokerId, LeaderEpoch, Offset, Uuid, uuid_text
+from moldau.types import BrokerId, LeaderEpoch, Offset, Uuid
 
 METADATA = "__cluster_metadata-0"
 ANYWHERE = Path("/data")
@@ -144,6 +142,29 @@ async def test_one_sync_covers_many_appends() -> None:
         assert len(node.image.topics) == 200
         assert [batch.append_time_ms for batch in node.listener.batches[-200:]] == list(range(200))
         assert sum(effect.kind == "sync" for effect in disk.trace) - syncs < 20
+
+
+@proves("controller.quorum.append.linger.ms")
+@pytest.mark.parametrize("linger_ms", [100_000, None])
+async def test_under_load_syncs_wait_for_the_linger_time(linger_ms: int | None) -> None:
+    settings = {} if linger_ms is None else {"controller.quorum.append.linger.ms": str(linger_ms)}
+    async with running(ANYWHERE, settings, filesystem=simulated()) as node:
+        offsets: list[int] = []
+
+        def append_another(delta: MetadataDelta, _image: MetadataImage) -> None:
+            if "a" in delta.changed_topics:
+                offsets.append(node.quorum.append([topic("b")], 1))
+
+        node.feed.subscribe(append_another)
+        # The second is appended while the round of the first is not over.
+        await node.commit(topic("a"))
+        done = asyncio.ensure_future(node.quorum.wait_committed(offsets[0]))
+        if linger_ms is not None:
+            node.clock.advance(linger_ms - 2_000)
+            await take_turns()
+            assert not done.done()
+            node.clock.advance(3_000)
+        await done
 
 
 async def test_a_record_is_delivered_only_once_it_is_on_the_disk() -> None:
@@ -326,78 +347,6 @@ async def test_the_metadata_of_apache_is_read(
 
 
 # Failures
-
-
-@proves("controller.quorum.voters")
-async def test_static_voters_need_no_voters_in_the_log(tmp_path: Path) -> None:
-    settings = {"controller.quorum.voters": "1@127.0.0.1:9093"}
-    options = FormatOptions(cluster_id=CLUSTER)
-    format_node(DiskFileSystem(), config_for(tmp_path, settings), options, 1)
-    assert not (tmp_path / METADATA).exists()
-    for epoch in (1, 2):
-        async with running(tmp_path, settings) as node:
-            assert node.quorum.kraft_version == 0
-            assert node.quorum.leader_epoch == epoch
-            assert node.listener.batches[0].last_offset == 0  # the leader, and nothing else
-            assert (
-                '"currentVoters":[{"voterId":1}]'
-                in (tmp_path / METADATA / "quorum-state").read_text()
-            )
-
-
-STATIC = {"controller.quorum.voters": "1@127.0.0.1:9093"}
-
-
-def formatted_with_static_voters(path: Path, disk: FileSystem | None = None) -> None:
-    options = FormatOptions(cluster_id=CLUSTER)
-    format_node(disk or DiskFileSystem(), config_for(path, STATIC), options, 1)
-
-
-async def test_raising_kraft_version_writes_the_voters(tmp_path: Path) -> None:
-    formatted_with_static_voters(tmp_path)
-    async with running(tmp_path, STATIC) as node:
-        await bootstrapped(node)
-        node.quorum.raise_kraft_version(1)
-        await node.commit(topic("a"))
-        raised = node.quorum.describe()
-        assert raised.voters[0].key.directory_id == node.directory.meta.directory_id
-    # The voters in the settings, or their absence, do not matter from now on.
-    both = {"controller.quorum.voters": "1@127.0.0.1:9093,2@127.0.0.1:9094"}
-    for settings in (STATIC, {}, both):
-        async with running(tmp_path, settings) as node:
-            assert node.quorum.kraft_version == 1
-            (voter,) = node.quorum.describe().voters
-            assert voter.key == raised.voters[0].key
-            assert "a" in node.image.topics
-            stored = (tmp_path / METADATA / "quorum-state").read_text()
-            assert '"data_version":1' in stored
-
-
-async def test_another_directory_is_refused_once_the_log_defines_the_voters(tmp_path: Path) -> None:
-    formatted_with_static_voters(tmp_path)
-    async with running(tmp_path, STATIC) as node:
-        await bootstrapped(node)
-        node.quorum.raise_kraft_version(1)
-        old_id = uuid_text(node.directory.meta.directory_id or ZERO_UUID)
-    properties = tmp_path / "meta.properties"
-    properties.write_text(
-        properties.read_text().replace(old_id, uuid_text(random_uuid(SYSTEM_CHANCE)))
-    )
-    with pytest.raises(VotersError, match="replaced or formatted again"):
-        async with running(tmp_path, STATIC):
-            pass
-
-
-async def test_a_disk_that_refuses_the_new_kraft_version_leaves_the_old_one() -> None:
-    disk = SimulatedDisk()
-    formatted_with_static_voters(ANYWHERE, disk)
-    async with running(ANYWHERE, STATIC, filesystem=disk) as node:
-        await bootstrapped(node)
-        disk.fail_at(disk.effects + 1, OSError(errno.ENOSPC, "full"), for_ever=True)
-        with pytest.raises(KafkaError):
-            node.quorum.raise_kraft_version(1)
-        assert node.quorum.kraft_version == 0
-        assert node.quorum.describe().voters[0].key.directory_id == ZERO_UUID
 
 
 async def test_a_damaged_election_is_not_guessed(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from prometheus_client.core import (
 )
 
 from moldau.broker.metrics.counters import HELD_BACK, LATENCY_BOUNDS_MS
+from moldau.broker.metrics.quorum import quorum_metrics
 from moldau.core.transactions.listing import count_transactions
 from moldau.net.slices import Slices
 
@@ -39,6 +40,16 @@ class NodeCollector:
         """Yields None where other tasks may run."""
         yield from self._requests()
         yield from self._network()
+        yield from self._metadata()
+
+    def _metadata(self) -> Iterator[Metric]:
+        yield _counter(
+            "moldau_metadata_subscriber_failures",
+            "Changes of the cluster's metadata that a part of this node could not follow.",
+            self._services.metadata.failures,
+        )
+        if self._services.quorum is not None:
+            yield from quorum_metrics(self._services.quorum)
 
     def _requests(self) -> Iterator[Metric]:
         latencies = HistogramMetricFamily(

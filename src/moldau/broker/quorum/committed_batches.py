@@ -11,6 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.broker.quorum.log_start import MetadataLogError
+from moldau.broker.quorum.measurements import Measurements
 from moldau.broker.quorum.metadata_log import MetadataLog
 from moldau.broker.records.cold_reads import ATTEMPTS_MAX, ColdReads, changes_too_fast
 from moldau.core.metadata.image import MetadataImage
@@ -35,11 +36,17 @@ class Appended(NamedTuple):
 
     batch: CommittedBatch
     size_bytes: int
+    appended_ms: float
+    """In the time of the monotonic clock."""
 
 
 class CommittedBatches:
     def __init__(
-        self, log: MetadataLog, cold_reads: ColdReads, on_failure: Callable[[Exception], None]
+        self,
+        log: MetadataLog,
+        cold_reads: ColdReads,
+        measurements: Measurements,
+        on_failure: Callable[[Exception], None],
     ) -> None:
         """`on_failure`: a listener cannot follow, or the log cannot be read. Nothing is delivered
         afterwards.
@@ -55,6 +62,7 @@ class CommittedBatches:
         """Size of all batches that were delivered since the start."""
         self._log = log
         self._cold_reads = cold_reads
+        self._measurements = measurements
         self._on_failure = on_failure
         self._tasks = Tasks()
         self._end_offset = 0
@@ -132,7 +140,7 @@ class CommittedBatches:
         try:
             while self.next_offset < self._end_offset and not self._is_stopped:
                 # Every slice makes some progress, however short it is.
-                self._deliver(self._next())
+                self._deliver_next()
                 self._attempts = 0
                 if slices.is_over:
                     asyncio.get_running_loop().call_soon(self._run)
@@ -181,9 +189,16 @@ class CommittedBatches:
 
     # The batches
 
-    def _next(self) -> Appended:
+    def _deliver_next(self) -> None:
         if self.appended and self.appended[0].batch.base_offset == self.next_offset:
-            return self.appended.popleft()
+            own = self.appended.popleft()
+            self._measurements.committed(own.appended_ms)
+            self._deliver(own.batch, own.size_bytes)
+        else:
+            stored = self._next_stored()
+            self._deliver(_committed(self._log, stored), stored.size_in_bytes)
+
+    def _next_stored(self) -> RecordBatch:
         batch = next(self._stored, None)
         if batch is None or batch.base_offset != self.next_offset:
             self._stored = self._read()
@@ -193,7 +208,7 @@ class CommittedBatches:
                 f"{self._log.path}: everything before offset {self._end_offset} is committed, "
                 f"but there is no record at {self.next_offset}"
             )
-        return Appended(_committed(self._log, batch), batch.size_in_bytes)
+        return batch
 
     def _read(self) -> Iterator[RecordBatch]:
         """Of what is committed, so that no truncation makes it wrong."""
@@ -204,10 +219,9 @@ class CommittedBatches:
         reads.forget()
         return (batch for batch in iterate_batches(records) if batch.base_offset >= offset)
 
-    def _deliver(self, appended: Appended) -> None:
-        batch = appended.batch
+    def _deliver(self, batch: CommittedBatch, size_bytes: int) -> None:
         self.next_offset = batch.last_offset + 1
-        self.size_bytes += appended.size_bytes
+        self.size_bytes += size_bytes
         self.level = level_after(batch.records, self.level)
         for listener in self.listeners:
             listener.on_committed(batch)

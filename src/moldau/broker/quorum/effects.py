@@ -9,6 +9,7 @@ from moldau.broker.quorum.leader_appends import LeaderAppends
 from moldau.broker.quorum.leadership import Leadership
 from moldau.broker.quorum.log_start import MetadataLogError
 from moldau.broker.quorum.machine_driver import Outcome
+from moldau.broker.quorum.measurements import Measurements
 from moldau.broker.quorum.metadata_log import MetadataLog
 from moldau.broker.quorum.quorum_network import QuorumNetwork
 from moldau.broker.quorum.snapshot_transfer import SnapshotTransfer
@@ -74,6 +75,7 @@ class QuorumParts(NamedTuple):
     requests: WaitingRequests
     network: QuorumNetwork
     clock: Clock
+    measurements: Measurements
 
 
 class Effects:
@@ -93,6 +95,7 @@ class Effects:
         effect did not happen, but must have.
         """
         parts = self._parts
+        parts.measurements.stepped(parts.machine)
         match effect:
             case Send(destination, correlation, request):
                 parts.network.send(destination, correlation, request)
@@ -102,6 +105,7 @@ class Effects:
                 parts.log.log.raise_high_watermark(high_watermark)
                 parts.batches.commit(high_watermark)
             case LeaderChanged():
+                parts.measurements.leader_known(effect.leader_id)
                 high_watermark = parts.machine.high_watermark
                 parts.leadership.changed(effect, self._not_leading(), high_watermark)
             case Noted(text):
@@ -154,12 +158,13 @@ class Effects:
         return Appended(self._end_offset, changes)
 
     def _append_fetched(self, epoch: LeaderEpoch, records: bytes) -> Event:
-        parts = self._parts
+        parts, was = self._parts, self._end_offset
         try:
             changes = parts.log.append_fetched(records, epoch, parts.clock.wall_ms())
         except KafkaError as error:
             _log.warning("records of the leader of epoch %s were refused: %s", epoch, error)
             return WriteRefused(str(error))
+        parts.measurements.records_fetched += self._end_offset - was
         return Appended(self._end_offset, changes)
 
     def _truncate(self, end_offset: Offset) -> Steps[Outcome]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from moldau.broker.quorum.committed_batches import Appended, CommittedBatches
 from moldau.broker.quorum.fetched_records import quorum_changes
+from moldau.broker.quorum.measurements import Measurements
 from moldau.broker.quorum.metadata_log import MetadataLog
 from moldau.core.metadata.levels import encode_records, level_after
 from moldau.core.metadata.loader import CommittedBatch
@@ -23,17 +24,21 @@ _PENDING_BATCHES_MAX = 10_000
 
 class LeaderAppends:
     def __init__(
-        self, log: MetadataLog, batches: CommittedBatches, clock: Clock, batch_bytes_max: int
+        self,
+        log: MetadataLog,
+        batches: CommittedBatches,
+        clock: Clock,
+        measurements: Measurements,
+        batch_bytes_max: int,
     ) -> None:
         self.level: int | None = None
         """The metadata.version after all records of the log, committed or not."""
         self.last_ms = 0.0
         """When the last batch was appended, in the time of the monotonic clock."""
-        self.count = 0
-        """The number of records since the start."""
         self._log = log
         self._batches = batches
         self._clock = clock
+        self._measurements = measurements
         self._batch_bytes_max = batch_bytes_max
 
     def begin_epoch(self) -> None:
@@ -75,6 +80,6 @@ class LeaderAppends:
         batch = CommittedBatch(
             position.base_offset, last_offset, position.partition_leader_epoch, now_ms, records
         )
-        self._batches.appended.append(Appended(batch, len(content)))
         self.last_ms = self._clock.mono_ms()
-        self.count += last_offset + 1 - position.base_offset
+        self._batches.appended.append(Appended(batch, len(content), self.last_ms))
+        self._measurements.records_appended += last_offset + 1 - position.base_offset

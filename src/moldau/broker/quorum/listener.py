@@ -20,4 +20,6 @@ class QuorumListener:
         """No further batch is committed at the moment."""
 
     def on_leader_change(self, epoch: int, leader_id: BrokerId) -> None:
-        """Called after everything before the epoch was delivered; -1 if there is no leader."""
+        """-1 if there is no leader. If this node leads, everything before the epoch was delivered;
+        a KafkaError lets it resign if another voter can lead instead.
+        """

@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 from moldau.broker.node.bootstrap import read_bootstrap_records
 from moldau.broker.quorum.committed_batches import CommittedBatches
-from moldau.broker.quorum.configuration import local_voter, new_machine
+from moldau.broker.quorum.configuration import flush_settings, local_voter, new_machine
 from moldau.broker.quorum.effects import Effects, QuorumParts
 from moldau.broker.quorum.leader_appends import LeaderAppends
 from moldau.broker.quorum.leadership import Leadership
 from moldau.broker.quorum.listener import QuorumListener
 from moldau.broker.quorum.machine_driver import MachineDriver, Outcome
+from moldau.broker.quorum.measurements import Measurements
 from moldau.broker.quorum.metadata_log import MetadataLog
 from moldau.broker.quorum.quorum_network import NoNetwork, QuorumNetwork
 from moldau.broker.quorum.snapshots import SnapshotId
@@ -87,6 +88,7 @@ class QuorumNode:
         with a one-line reason, when this node can no longer keep metadata.
         """
         self.failure: str | None = None
+        self.measurements = Measurements(clock)
         self._directory = directory
         self._config = config
         self._clock = clock
@@ -94,7 +96,8 @@ class QuorumNode:
         self._chance = chance
         self._network = network or NoNetwork()
         self._listeners: list[QuorumListener] = []
-        self.flush_rounds = FlushRounds(clock, _Constant(config), self._flushed, self._flush_failed)
+        settings = _Constant(flush_settings(config))
+        self.flush_rounds = FlushRounds(clock, settings, self._flushed, self._flush_failed)
         self._disk = DiskThreads([directory])
         self._cold_reads = ColdReads()
         self._running: _Running | None = None
@@ -188,6 +191,11 @@ class QuorumNode:
         """Size of all batches that listeners have received since the start."""
         return self.parts.batches.size_bytes
 
+    @property
+    def busy_ms(self) -> float:
+        """Time for which the quorum has held the event loop."""
+        return self._driver.busy_ms
+
     def describe(self) -> QuorumStatus:
         """The status for DescribeQuorum."""
         return self._machine.status(self._clock.mono_ms(), self._clock.wall_ms())
@@ -228,16 +236,24 @@ class QuorumNode:
 
     def _assemble(self, log: MetadataLog, machine: QuorumMachine) -> _Running:
         config, clock = self._config, self._clock
-        batches = CommittedBatches(log, self._cold_reads, self._listener_failed)
+        measurements = self.measurements
+        batches = CommittedBatches(log, self._cold_reads, measurements, self._listener_failed)
         batches.listeners += self._listeners
-        appends = LeaderAppends(
-            log, batches, clock, config.internal_metadata_max_batch_size_in_bytes
-        )
+        bytes_max = config.internal_metadata_max_batch_size_in_bytes
+        appends = LeaderAppends(log, batches, clock, measurements, bytes_max)
         node_id = machine.local.key.node_id
         leadership = Leadership(node_id, batches, appends, self._activation_failed)
         requests = WaitingRequests(self._cold_reads)
         parts = QuorumParts(
-            log, machine, batches, appends, leadership, requests, self._network, clock
+            log=log,
+            machine=machine,
+            batches=batches,
+            appends=appends,
+            leadership=leadership,
+            requests=requests,
+            network=self._network,
+            clock=clock,
+            measurements=measurements,
         )
         effects = Effects(parts, self._not_leading)
         driver = MachineDriver(machine, clock, effects.perform, self._run_steps, self._broken)
