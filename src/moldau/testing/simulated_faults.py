@@ -76,8 +76,10 @@ class FaultPlan:
         """Let every read of the file at `path` raise `error`."""
         self._unreadable[path] = error
 
-    def crash_at(self, effect: int) -> None:
-        """Raise SimulatedCrash instead of performing that effect, and from every later effect."""
+    def crash_at(self, effect: int | None) -> None:
+        """Raise SimulatedCrash instead of performing that effect, and from every later effect.
+        None takes an earlier order back.
+        """
         self._crash_at = effect
 
     def on_effect(self, listener: Callable[[Effect], None]) -> None:

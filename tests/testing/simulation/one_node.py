@@ -213,6 +213,7 @@ class OneNode:
                 await self._node.start()
             except ProcessDiedError:
                 continue
+            self._machine.spare()
             return
         raise AssertionError("the node does not start any more")
 
@@ -260,6 +261,10 @@ def drawn_settings(chance: Random) -> dict[str, str]:
         ),
         "metadata.max.idle.interval.ms": chance.choice(["500", "5000"]),
         "broker.heartbeat.interval.ms": chance.choice(["500", "2000"]),
+        "log.roll.ms": chance.choice(["500", "600000"]),
+        "log.cleaner.backoff.ms": chance.choice(["300", "15000"]),
+        "log.cleaner.min.cleanable.ratio": "0.0",
+        "log.flush.offset.checkpoint.interval.ms": chance.choice(["100", "60000"]),
         "producer.id.expiration.check.interval.ms": "600000",
     }
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from testing.simulation.one_node import story
 
-QUICK = 40
+QUICK = 30
 SEEDS = 500
 PARTS = 10
 HAPPENS = (

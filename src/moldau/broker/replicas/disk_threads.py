@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from moldau.net.tasks import Tasks
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.disk_steps import Steps, run_here
 
@@ -35,7 +35,7 @@ class DiskThreads:
     async def run(self, directory: LogDirectory, steps: Steps[ResultT]) -> ResultT:
         """Raises what the steps raise."""
         work = self._tasks.start(
-            self._drive(directory, steps), "change a directory", expects=(KafkaError,)
+            self._drive(directory, steps), "change a directory", expects=(MoldauError,)
         )
         result: ResultT = await asyncio.shield(work)
         return result

@@ -104,6 +104,10 @@ class Machine:
         self.disk.on_crash = self.kill
         self.disk.crash_at(self.disk.effects + effect)
 
+    def spare(self) -> None:
+        """Takes `cut_power_at` and `kill_at` back."""
+        self.disk.crash_at(None)
+
     def pause(self) -> None:
         """SIGSTOP."""
         if self.process is not None:
