@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 
 from moldau.broker.cluster.metadata_feed import MetadataFeed
+from moldau.broker.controller.quorum_description import described_quorum
 from moldau.broker.quorum.listener import QuorumListener
-from moldau.broker.quorum.quorum_description import described_quorum
 from moldau.broker.quorum.quorum_node import QuorumNode
 from moldau.broker.server.context import ConfigHolder
 from moldau.config.values import SECOND_MS
