@@ -35,7 +35,7 @@ from moldau.core.metadata.snapshot_records import snapshot_records
 from moldau.protocol.log_records import BeginTransactionRecord
 from moldau.protocol.records.control_records import ControlType
 from moldau.storage.disk.filesystem import DiskFileSystem
-from moldau.testing.simulated_disk import SimulatedDisk
+from moldau.testing.simulated_disk import Effect, SimulatedDisk
 
 METADATA = "__cluster_metadata-0"
 FIRST = "00000000000000000000-0000000000.checkpoint"
@@ -371,17 +371,18 @@ async def test_a_full_disk_costs_a_snapshot_and_no_more() -> None:
     formatted(path, disk)
     async with running(path, EVERY_KIB, filesystem=disk) as node:
         await bootstrapped(node)
-        opened = [0]
+        refused: list[Effect] = []
 
-        def fill_up(effect: object) -> None:
-            if not opened[0] and str(getattr(effect, "path", "")).endswith(".part"):
-                opened[0] = disk.effects
-                disk.short_write_at(disk.effects + 1, 3, OSError(errno.ENOSPC, "full"))
+        def no_room(effect: Effect) -> OSError | None:
+            if refused or effect.kind != "append" or not effect.path.endswith(".part"):
+                return None
+            refused.append(effect)
+            return OSError(errno.ENOSPC, "full")
 
-        disk.on_effect(fill_up)
+        disk.error_of = no_room
         await commit_some(node, 20)
         await node.snapshots.stop()
-        assert opened[0]
+        assert refused
         assert node.failures == []
         await node.commit(topic("a"))
     assert not any(".part" in name for name in disk.files())

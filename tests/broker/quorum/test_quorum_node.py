@@ -18,6 +18,7 @@ from broker.metadata_node import (
 )
 from storage.samples import CLUSTER_ID, expected_topics, unpack
 from support.proofs import proves
+from support.waiting import take_turns
 
 from moldau.broker.quorum.listener import QuorumListener
 from moldau.broker.quorum.log_start import MetadataLogError
@@ -141,6 +142,29 @@ async def test_one_sync_covers_many_appends() -> None:
         assert len(node.image.topics) == 200
         assert [batch.append_time_ms for batch in node.listener.batches[-200:]] == list(range(200))
         assert sum(effect.kind == "sync" for effect in disk.trace) - syncs < 20
+
+
+@proves("controller.quorum.append.linger.ms")
+@pytest.mark.parametrize("linger_ms", [100_000, None])
+async def test_under_load_syncs_wait_for_the_linger_time(linger_ms: int | None) -> None:
+    settings = {} if linger_ms is None else {"controller.quorum.append.linger.ms": str(linger_ms)}
+    async with running(ANYWHERE, settings, filesystem=simulated()) as node:
+        offsets: list[int] = []
+
+        def append_another(delta: MetadataDelta, _image: MetadataImage) -> None:
+            if "a" in delta.changed_topics:
+                offsets.append(node.quorum.append([topic("b")], 1))
+
+        node.feed.subscribe(append_another)
+        # The second is appended while the round of the first is not over.
+        await node.commit(topic("a"))
+        done = asyncio.ensure_future(node.quorum.wait_committed(offsets[0]))
+        if linger_ms is not None:
+            node.clock.advance(linger_ms - 2_000)
+            await take_turns()
+            assert not done.done()
+            node.clock.advance(3_000)
+        await done
 
 
 async def test_a_record_is_delivered_only_once_it_is_on_the_disk() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 from moldau.broker.cluster.metadata_feed import MetadataFeed
 from moldau.broker.controller.decision_turns import DecisionTurns
+from moldau.broker.controller.quorum_description import described_quorum
 from moldau.broker.quorum.listener import QuorumListener
-from moldau.broker.quorum.quorum_description import described_quorum
 from moldau.broker.quorum.quorum_node import QuorumNode
 from moldau.broker.server.context import ConfigHolder
 from moldau.config.values import SECOND_MS

@@ -139,11 +139,12 @@ class CommittedBatches:
         slices = Slices()
         try:
             while self.next_offset < self._end_offset and not self._is_stopped:
+                # Every slice makes some progress, however short it is.
+                self._deliver_next()
+                self._attempts = 0
                 if slices.is_over:
                     asyncio.get_running_loop().call_soon(self._run)
                     return
-                self._deliver_next()
-                self._attempts = 0
         except NotCachedError as cold:
             _ = self._tasks.start(self._load(cold), "read committed metadata")
             return

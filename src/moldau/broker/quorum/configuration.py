@@ -14,6 +14,7 @@ from moldau.storage.directory.directory import LogDirectory
 from moldau.types import ZERO_UUID, BrokerId
 
 _FIRST_BOOTSTRAP_ID = -2
+_APPEND_LINGER = "controller.quorum.append.linger.ms"
 
 
 def new_machine(config: BrokerConfig, local: Voter, log: LogView, chance: Random) -> QuorumMachine:
@@ -45,6 +46,16 @@ def quorum_options(config: BrokerConfig, local: Voter) -> QuorumOptions:
         fetch_max_bytes=config.controller_quorum_fetch_max_bytes,
         fetch_snapshot_max_bytes=config.controller_quorum_fetch_snapshot_max_bytes,
     )
+
+
+def flush_settings(config: BrokerConfig) -> BrokerConfig:
+    """This node's leader writes records at once: what it collects are syncs. A linger time that is
+    set is the time between two of them under load; Kafka's default would only delay commits.
+    """
+    if _APPEND_LINGER not in config.given:
+        return config
+    interval_ms = str(config.controller_quorum_append_linger_ms)
+    return BrokerConfig.parse({**config.given, "moldau.flush.interval.ms": interval_ms})
 
 
 def bootstrap_servers(config: BrokerConfig, local: Voter) -> tuple[Destination, ...]:

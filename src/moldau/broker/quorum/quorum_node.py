@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from moldau.broker.node.bootstrap import read_bootstrap_records
 from moldau.broker.quorum.committed_batches import CommittedBatches
-from moldau.broker.quorum.configuration import local_voter, new_machine
+from moldau.broker.quorum.configuration import flush_settings, local_voter, new_machine
 from moldau.broker.quorum.effects import Effects, QuorumParts
 from moldau.broker.quorum.leader_appends import LeaderAppends
 from moldau.broker.quorum.leadership import Leadership
@@ -96,7 +96,8 @@ class QuorumNode:
         self._chance = chance
         self._network = network or NoNetwork()
         self._listeners: list[QuorumListener] = []
-        self.flush_rounds = FlushRounds(clock, _Constant(config), self._flushed, self._flush_failed)
+        settings = _Constant(flush_settings(config))
+        self.flush_rounds = FlushRounds(clock, settings, self._flushed, self._flush_failed)
         self._disk = DiskThreads([directory])
         self._cold_reads = ColdReads()
         self._running: _Running | None = None

@@ -86,8 +86,10 @@ class QuorumSettings(SettingGroup):
         "controller.quorum.append.linger.ms",
         INT,
         25,
-        "How long the leader of the quorum collects records before it writes them.",
+        "How long the leader of the quorum collects records before they become durable, under"
+        " load. Only if it is set: otherwise moldau.flush.interval.ms applies.",
         check=at_least(0),
+        has_effect=True,
     )
     controller_quorum_auto_join_enable: bool = setting(
         "controller.quorum.auto.join.enable",
