@@ -127,15 +127,15 @@ class CommittedBatches:
         await self._tasks.close()
 
     def _run(self) -> None:
-        """One slice."""
+        """One slice, of one batch at least."""
         slices = Slices()
         try:
             while self.next_offset < self._end_offset and not self._is_stopped:
+                self._deliver(self._next())
+                self._attempts = 0
                 if slices.is_over:
                     asyncio.get_running_loop().call_soon(self._run)
                     return
-                self._deliver(self._next())
-                self._attempts = 0
         except NotCachedError as cold:
             _ = self._tasks.start(self._load(cold), "read committed metadata")
             return
