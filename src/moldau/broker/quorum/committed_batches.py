@@ -135,7 +135,7 @@ class CommittedBatches:
         await self._tasks.close()
 
     def _run(self) -> None:
-        """One slice."""
+        """One slice, of one batch at least."""
         slices = Slices()
         try:
             while self.next_offset < self._end_offset and not self._is_stopped:
