@@ -1,4 +1,4 @@
-"""What misbehaving clients share: connections, a deadline, and two ways to send."""
+"""Tools of all misbehaving clients: connections, a deadline, and two ways to send."""
 
 import contextlib
 import select

@@ -45,7 +45,7 @@ FENCED, UNKNOWN_EPOCH = ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_
 
 
 class Quorum(NamedTuple):
-    """What requests to one of the nodes depend on."""
+    """Everything that requests to one of the nodes depend on."""
 
     epoch: int
     directory_id: Uuid

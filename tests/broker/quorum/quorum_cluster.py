@@ -59,7 +59,7 @@ class Faults:
     loss: float = 0.0
     delay_ms_max: int = 0
     change: Callable[[Request, Response], Response] = lambda _request, response: response
-    """What the network does to a response."""
+    """The network's treatment of a response."""
 
 
 class MemberNetwork:
@@ -112,7 +112,7 @@ class Member:
 
     @property
     def values(self) -> dict[str, str]:
-        """What the members have agreed on: values by name."""
+        """The values that the members have agreed on, by name."""
         return {
             name: value or ""
             for held in self.feed.image.configs.values()

@@ -1,4 +1,4 @@
-"""What a leader sends is checked before it is appended."""
+"""Records of a leader are checked before they are appended."""
 
 from dataclasses import replace
 

@@ -37,7 +37,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Promised:
-    """What a node has told the others."""
+    """The responses that a node has sent to the others."""
 
     epoch: int = 0
     vote: VoterKey | None = None

@@ -69,7 +69,7 @@ _EVENTS_MAX = 100_000
 
 @dataclass
 class Faults:
-    """What may happen, and how often; all drawn from the seed."""
+    """Faults that may happen, and how often; all drawn from the seed."""
 
     loss: float = 0.0
     delay_ms: int = 5
@@ -338,7 +338,7 @@ class Cluster:
     # Clients
 
     def append(self, node: Node) -> bool:
-        """What the active controller does. It waits until it knows its epoch's first record."""
+        """Appends as the active controller does, which waits until it knows its epoch's first record."""
         machine = node.machine
         if machine is None or not machine.is_leader or machine.high_watermark < 0:
             return False

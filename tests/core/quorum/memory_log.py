@@ -127,7 +127,7 @@ class MemoryLog:
 
 
 def control_entries(epoch: int, values: tuple[tuple[ControlType, bytes], ...]) -> list[Entry]:
-    """What a control batch of the machine means."""
+    """The entries of a control batch."""
     entries = []
     for kind, content in values:
         if kind is ControlType.KRAFT_VOTERS:

@@ -30,12 +30,12 @@ _FROM_FOLLOWERS = (FetchRequest, FetchSnapshotRequest)
 
 
 class BrokenPromiseError(AssertionError):
-    """What the observer found."""
+    """The findings of the observer."""
 
 
 @dataclass
 class Node:
-    """What survives a crash, and the machine, which does not."""
+    """Everything that survives a crash, and the machine, which does not."""
 
     voter: Voter
     options: QuorumOptions

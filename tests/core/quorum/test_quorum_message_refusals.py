@@ -1,4 +1,4 @@
-"""What is not about this cluster and its metadata partition is refused as Kafka refuses it."""
+"""Requests about another cluster or partition are refused as Kafka refuses them."""
 
 from dataclasses import replace
 from typing import Any

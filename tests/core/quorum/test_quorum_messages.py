@@ -170,7 +170,7 @@ RESPONSES: dict[ApiKey, st.SearchStrategy[Any]] = {
 
 
 def versions_of(api_key: ApiKey) -> range:
-    """What a controller of 4.3 serves."""
+    """The versions that a controller of 4.3 serves."""
     served = API_VERSIONS[api_key].controller
     assert served is not None
     return range(served[0], served[1] + 1)
@@ -186,7 +186,7 @@ def received(message: Message, version: int) -> Message:
 
 
 def as_sent(request: Any, version: int) -> Any:
-    """What remains of a request in a version: old ones have fewer fields."""
+    """The fields of a request that a version has: old ones have fewer."""
     match request:
         case rpc.VoteRequest() if version == 0:
             candidate = request.candidate._replace(directory_id=ZERO_UUID)

@@ -191,7 +191,7 @@ def test_a_log_whose_creation_was_killed_survives_a_later_power_failure() -> Non
     path = Path("/logs")
     disk = SimulatedDisk()
     first = start(path, disk)
-    # Killed before `settling`: its names and its topic id are in the page cache only.
+    # Killed before its names were synced: they and its topic id are in the page cache only.
     first.create(A, TOPIC_ID, now_ms=0)
     kill(first)
     second = start(path, disk)

@@ -1,4 +1,4 @@
-"""What clients of a simulation were promised, and what they find."""
+"""The promises that clients of a simulation were given, and what they read."""
 
 from dataclasses import dataclass, field
 from typing import cast
@@ -78,7 +78,7 @@ class History:
             expect(self.sent.get(value) == place, f"{place}: {value!r} at {offset} was not sent")
 
     def check_committed(self, place: Place, found: list[bytes], *, is_end: bool) -> None:
-        """What a read_committed reader sees."""
+        """The values that a read_committed reader sees."""
         here = set(found)
         expect(len(here) == len(found), f"{place}: a committed record is there twice")
         for transaction in self.transactions:

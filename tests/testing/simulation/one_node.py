@@ -50,7 +50,7 @@ STARTS_MAX = 50
 
 @dataclass
 class Report:
-    """What happened under a seed."""
+    """The outcome of a seed."""
 
     seed: int
     checksum: int = 0

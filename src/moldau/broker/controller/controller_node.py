@@ -115,7 +115,7 @@ def _decide_and_replay(
 
 @dataclass(slots=True)
 class _Leadership:
-    """What is valid only for as long as this node leads in one epoch."""
+    """State that is valid only while this node leads in one epoch."""
 
     epoch: LeaderEpoch
     last_appended: int = -1

@@ -1,4 +1,4 @@
-"""Who may decide now. A small decision is made and appended in one step. A large one is made in a
+"""Turns for decisions. A small decision is made and appended in one step. A large one is made in a
 thread, and is void if another one is appended meanwhile; so if it loses that race, the others wait
 until it is made.
 """

@@ -30,7 +30,7 @@ SERIES_MAX = 20_000
 
 
 class NodeCollector:
-    """What every node measures."""
+    """Metrics of every node."""
 
     def __init__(self, services: "NodeServices", listeners: "list[Listener]") -> None:
         self._services = services
@@ -144,7 +144,7 @@ class NodeCollector:
 
 
 class BrokerCollector(NodeCollector):
-    """What a node measures that has the broker role."""
+    """Further metrics of a node with the broker role."""
 
     def __init__(self, services: "BrokerServices", listeners: "list[Listener]") -> None:
         super().__init__(services, listeners)

@@ -22,7 +22,7 @@ _NEXT_RESERVE_MS = 60_000
 
 
 class Role(Protocol):
-    """What a role adds to a node."""
+    """The parts that a role adds to a node."""
 
     async def start(self) -> None:
         """Returns when the role's listeners are open. Raises MoldauError."""

@@ -1,5 +1,4 @@
-"""What a node takes from the machine that it runs on, apart from time. A simulation gives it
-another. Threads and outgoing connections come from the event loop: a node starts slow work only by
+"""The machine that a node runs on, apart from its clock. A simulation replaces it. Threads and outgoing connections come from the event loop: a node starts slow work only by
 `run_in_executor` and connections only by `create_connection`.
 """
 

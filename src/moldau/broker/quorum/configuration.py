@@ -1,4 +1,4 @@
-"""What the settings say about the quorum, as its machine takes it."""
+"""The settings of the quorum, in the form that its machine takes."""
 
 from collections.abc import Sequence
 from random import Random

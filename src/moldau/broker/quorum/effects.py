@@ -65,7 +65,7 @@ OnDisk: TypeAlias = (
 
 
 class QuorumParts(NamedTuple):
-    """What a running node of the quorum consists of."""
+    """The parts of a running node of the quorum."""
 
     log: MetadataLog
     machine: QuorumMachine

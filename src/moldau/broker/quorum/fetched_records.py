@@ -30,7 +30,7 @@ class FetchedRecords(NamedTuple):
     content: bytes
     """Whole batches."""
     changes: Changes
-    """What they say about the quorum."""
+    """Their changes of the quorum."""
 
 
 def check_fetched(records: bytes, end: LogPosition, epoch: LeaderEpoch) -> FetchedRecords:
@@ -85,7 +85,7 @@ def _changes_in(batch: RecordBatch) -> Changes:
 
 
 def quorum_changes(values: Iterable[ControlValue], base_offset: Offset) -> Changes:
-    """What the control records of a batch say about the quorum."""
+    """The changes of the quorum in the control records of a batch."""
     changes = []
     for offset, (kind, content) in enumerate(values, base_offset):
         if kind is ControlType.KRAFT_VOTERS:

@@ -1,4 +1,4 @@
-"""What this node appends to the metadata log while it leads."""
+"""Appends to the metadata log while this node leads."""
 
 from collections.abc import Sequence
 

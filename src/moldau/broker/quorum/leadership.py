@@ -1,4 +1,4 @@
-"""Who leads the quorum, as the listeners know it. This node leads only once everything before its
+"""The leader of the quorum, as the listeners know it. This node leads only once everything before its
 epoch was delivered; what belongs to its leadership ends at once when it does not lead any longer.
 """
 

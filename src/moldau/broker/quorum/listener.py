@@ -1,4 +1,4 @@
-"""What follows the metadata log."""
+"""Listeners: the parts of a node that follow the metadata log."""
 
 from moldau.core.metadata.image import MetadataImage
 from moldau.core.metadata.loader import CommittedBatch

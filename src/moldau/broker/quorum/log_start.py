@@ -1,4 +1,4 @@
-"""What the metadata log continues from: its newest snapshot that can be read."""
+"""The start of the metadata log: the newest snapshot that can be read."""
 
 import logging
 from typing import NamedTuple
@@ -28,7 +28,7 @@ class LoadedSnapshot(NamedTuple):
 
     image: MetadataImage
     changes: Changes
-    """What it says about the quorum."""
+    """Its changes of the quorum."""
 
 
 def check_undamaged(log: Log) -> None:

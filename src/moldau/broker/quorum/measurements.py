@@ -1,4 +1,4 @@
-"""What a node of the quorum measures of its own work, for its metrics."""
+"""Measurements that a node of the quorum makes of its own work, for its metrics."""
 
 from moldau.core.quorum.machine import QuorumMachine
 from moldau.core.quorum.roles import Candidate, Prospective

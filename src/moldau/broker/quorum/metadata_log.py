@@ -155,7 +155,7 @@ class MetadataLog:
         return fetched.changes
 
     def quorum_changes_from(self, offset: Offset) -> Changes:
-        """What the log says about the quorum from there on, committed or not."""
+        """The changes of the quorum in the log from there on, committed or not."""
         changes: list[QuorumChange] = []
         for batch in self._batches(offset, self.log.log_end_offset):
             if batch.is_control:

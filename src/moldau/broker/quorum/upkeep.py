@@ -1,4 +1,4 @@
-"""What a node of the quorum does from time to time: idle records, and cleaning its log."""
+"""Periodic tasks of a node of the quorum: no-op records, and cleaning its log."""
 
 import logging
 from collections.abc import Callable

@@ -35,7 +35,7 @@ _CONNECTIONS_MAX = 100
 
 
 class _Setup(NamedTuple):
-    """What all connections share."""
+    """Shared by all connections."""
 
     listener: str
     sender: Sender

@@ -54,8 +54,8 @@ async def load_logs(
 
 
 class _Guard:
-    """What a directory reports comes from the thread that loads: it is passed to the event loop. A
-    change that the thread needs is made at once.
+    """Passes reports of a directory from the loading thread to the event loop. A change that the
+    thread needs is made at once.
     """
 
     def __init__(self, directory: LogDirectory) -> None:

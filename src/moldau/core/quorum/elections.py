@@ -212,7 +212,7 @@ class Elections:
     # Epochs and leaders in requests and responses
 
     def learn(self, error: ErrorCode, leadership: Leadership) -> bool | None:
-        """What every response says about epochs and leaders. True if nothing else in it matters,
+        """Learns of epochs and leaders from a response. True if nothing else in it matters,
         False if it is of no use, None if it is to be read.
         """
         state, role, epoch = self._state, self._state.role, leadership.epoch

@@ -245,8 +245,8 @@ class Following:
         role.has_fetched, role.has_leader_resigned = True, False
 
     def write_finished(self) -> None:
-        """What held the next fetch back is over, and the leader's time begins again, unless the
-        leader has resigned.
+        """The next fetch may be sent, and the leader's timeout starts again, unless the leader has
+        resigned.
         """
         role = self._state.role
         if not isinstance(role, Follower):

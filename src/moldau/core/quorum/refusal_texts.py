@@ -1,4 +1,4 @@
-"""What administrators read when a change of the voters is refused: Apache's texts, because its
+"""Messages for administrators whose change of the voters is refused: Apache's texts, because its
 tools print them, and scripts look for them.
 """
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 CALLBACK_S = 2e-6
-"""What a callback takes at least, so that a loop that waits for a time busily sees it come."""
+"""The least time that a callback takes, so that busy waiting ends."""
 _THREADS = 8
 _STEPS_MAX = 20_000_000
 

@@ -91,8 +91,8 @@ class SimulatedNetwork:
     # Faults
 
     def cut(self, source: str, target: str) -> None:
-        """What the machine at address `source` sends to the one at `target` does not arrive before
-        `heal`. The other direction still works.
+        """Hold back everything that the machine at address `source` sends to the one at `target`,
+        until `heal`. The other direction still works.
         """
         self._cuts[source, target] = None
         self.trace.add(self.loop.time(), source, "cut off from", target)

@@ -17,7 +17,7 @@ _running: contextvars.ContextVar["Process"] = contextvars.ContextVar("simulated_
 
 
 class Work:
-    """What waits for a thread of a pool."""
+    """Work that waits for a thread of a pool."""
 
     __slots__ = ("args", "call", "context", "future")
 

@@ -1,4 +1,4 @@
-"""What happened in a simulation, as a checksum: equal for two runs if they were the same run."""
+"""The history of a simulation as a checksum: equal for two runs if the same happened in both."""
 
 from zlib import crc32
 

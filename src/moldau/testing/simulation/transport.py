@@ -86,7 +86,7 @@ class End(asyncio.Transport):
         return self._is_closing or self.is_lost
 
     def close(self) -> None:
-        """What was sent still arrives."""
+        """Sent bytes still arrive."""
         if not self.is_closing():
             self._is_closing = True
             self._network.send_end(self)

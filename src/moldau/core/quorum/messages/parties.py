@@ -1,5 +1,5 @@
-"""Who sends and who receives a request, and what all messages of the quorum share: one partition,
-and the addresses of nodes.
+"""Sender and receiver of a request, and the common parts of all messages of the quorum: one
+partition, and the addresses of nodes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ _PORT_MAX = 65_535
 
 
 class Sender(NamedTuple):
-    """What every request of a node says, or needs to be understood by others."""
+    """Fields of every request that a node sends."""
 
     cluster_id: str
     request_timeout_ms: int
@@ -115,7 +115,7 @@ def leader_nodes(leadership: Leadership, listener: str, node_class: type[NodeT])
 
 
 def leadership_of(epoch: int, leader_id: int, nodes: Iterable[_Node], listener: str) -> Leadership:
-    """What a response says. `listener` is the one that the request was sent to."""
+    """The leadership in a response. `listener` is the one that the request was sent to."""
     if leader_id < 0:
         return Leadership(LeaderEpoch(epoch), NO_LEADER)
     endpoints: Endpoints = ()
