@@ -5,12 +5,10 @@ sends more than its loop shows.
 import contextlib
 import resource
 import select
-import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
-from time import perf_counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from node_clients import (
     CREATE_TOPICS_VERSION,
@@ -21,14 +19,26 @@ from node_clients import (
     produce_request,
     request_frame,
 )
-from node_peers import API_VERSIONS_V0, HOST
+from node_peers import API_VERSIONS_V0
+from rude_admins import (
+    APPEND,
+    SUBTRACT,
+    contended,
+    lists_of_settings_changed,
+    many_new_partitions,
+    many_topics_checked,
+    many_topics_deleted,
+    settings_replaced,
+    topics_created_and_deleted,
+)
+from rude_admins import TOPICS as ADMIN_TOPICS
+from rude_tools import Deadline, connected, one_after_the_other, send_and_drop
 
 from moldau.protocol.messages.create_topics import (
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -65,6 +75,9 @@ from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record
 from moldau.protocol.records.compression import Compression
 
+if TYPE_CHECKING:
+    import socket
+
 TOPIC = "rude"
 LOADED_TOPIC = "rude-loaded"
 BIG_BATCH_TOPIC = "rude-big-batch"
@@ -88,72 +101,11 @@ BIG_BATCH_RECORDS = 1_000_000
 NOW_MS = int(datetime.now(UTC).timestamp() * 1000)
 
 
-class Deadline:
-    def __init__(self, seconds: float) -> None:
-        self._at = perf_counter() + seconds
-
-    @property
-    def left(self) -> float:
-        return max(self._at - perf_counter(), 0.0)
-
-    def wait(self) -> None:
-        """Waits idly until the deadline."""
-        while self.left:
-            select.select([], [], [], self.left)
-
-
-def send_and_drop(port: int, frames: bytes, deadline: Deadline) -> None:
-    """Send the same bytes as fast as they are accepted, and discard the responses."""
-    with connected(port) as connection:
-        connection.setblocking(False)
-        view = memoryview(frames)
-        position = 0
-        while deadline.left:
-            readable, writable, _ = select.select([connection], [connection], [], deadline.left)
-            if readable and not connection.recv(1 << 20):
-                return
-            if writable:
-                position += connection.send(view[position:])
-                if position == len(view):
-                    position = 0
-
-
-def one_after_the_other(port: int, frame: bytes, deadline: Deadline) -> None:
-    """Send, wait for the whole response, repeat. If the node closes the connection, open
-    a new one.
-    """
-    while deadline.left:
-        with contextlib.suppress(OSError), connected(port) as connection:
-            connection.settimeout(max(deadline.left, 0.01))
-            while deadline.left:
-                connection.sendall(frame)
-                _drop_answer(connection)
-
-
-def _drop_answer(connection: socket.socket) -> None:
-    head = connection.recv(4, socket.MSG_WAITALL)
-    if not head:
-        raise ConnectionError
-    left = struct.unpack(">i", head)[0]
-    while left:
-        got = len(connection.recv(min(left, 1 << 20)))
-        if not got:
-            raise ConnectionError
-        left -= got
-
-
-@contextlib.contextmanager
-def connected(port: int) -> Iterator[socket.socket]:
-    with socket.create_connection((HOST, port), timeout=60) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        yield connection
-
-
 # Preparations
 
 
 def prepare(port: int) -> None:
-    create_topics(port, [TOPIC, LOADED_TOPIC, BIG_BATCH_TOPIC])
+    create_topics(port, [TOPIC, LOADED_TOPIC, BIG_BATCH_TOPIC, *ADMIN_TOPICS])
     with RawConnection(port) as connection:
         _prepare_group(connection)
         _prepare_records(connection)
@@ -395,37 +347,6 @@ def offsets_in_the_big_batch(timestamp: int) -> Callable[[int, Deadline], None]:
     return ask
 
 
-def topics_created_and_deleted(port: int, deadline: Deadline) -> None:
-    names = [f"{TOPIC}-made-{number}" for number in range(50)]
-    topics = [CreatableTopic(name=n, num_partitions=1, replication_factor=1) for n in names]
-    create = CreateTopicsRequest(topics=topics, timeout_ms=60_000)
-    delete = DeleteTopicsRequest(
-        topics=[DeleteTopicState(name=n) for n in names], timeout_ms=60_000
-    )
-    frames = request_frame(create, CREATE_TOPICS_VERSION), request_frame(delete, 6)
-    while deadline.left:
-        with contextlib.suppress(OSError), connected(port) as connection:
-            for frame in frames:
-                connection.sendall(frame)
-                _drop_answer(connection)
-
-
-def many_topics_checked(port: int, deadline: Deadline) -> None:
-    topics = [
-        CreatableTopic(name=f"{TOPIC}-{number}", num_partitions=1, replication_factor=1)
-        for number in range(5_000)
-    ]
-    request = CreateTopicsRequest(topics=topics, timeout_ms=60_000, validate_only=True)
-    one_after_the_other(port, request_frame(request, CREATE_TOPICS_VERSION), deadline)
-
-
-def many_topics_deleted(port: int, deadline: Deadline) -> None:
-    """None of them exists."""
-    topics = [DeleteTopicState(name=f"none-{number}") for number in range(50_000)]
-    request = DeleteTopicsRequest(topics=topics, timeout_ms=60_000)
-    one_after_the_other(port, request_frame(request, 6), deadline)
-
-
 class Case(NamedTuple):
     name: str
     rude: Callable[[int, Deadline], None]
@@ -457,6 +378,12 @@ CASES = [
     Case("50 topics created and deleted, again and again", topics_created_and_deleted),
     Case("CreateTopics of 5,000, only checked", many_topics_checked),
     Case("DeleteTopics of 50,000 unknown", many_topics_deleted),
+    Case("CreatePartitions of 16,000 unknown", many_new_partitions),
+    Case("the same, while settings are changed", contended(many_new_partitions)),
+    Case("CreateTopics of 5,000, while settings are changed", contended(many_topics_checked)),
+    Case("AlterConfigs with 22 values of 32 KB", settings_replaced),
+    Case("IncrementalAlterConfigs, APPEND to 22 lists of 32 KB", lists_of_settings_changed(APPEND)),
+    Case("SUBTRACT from 22 lists of 32 KB", lists_of_settings_changed(SUBTRACT)),
 ]
 
 

@@ -36,6 +36,7 @@ from moldau.protocol.messages.produce import (
 )
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record
+from moldau.types import ProducerEpoch
 
 TOPIC = "transactions"
 VALUE = bytes(100)
@@ -115,7 +116,7 @@ class TransactionalProducer:
             [Record(number, 0, None, VALUE) for number in range(records)],
             BatchOptions(
                 producer_id=self._producer_id,
-                producer_epoch=self._epoch,
+                producer_epoch=ProducerEpoch(self._epoch),
                 base_sequence=0,
                 is_transactional=True,
             ),

@@ -34,7 +34,7 @@ from moldau.protocol.messages.write_txn_markers import (
 )
 from moldau.protocol.wire.schema import Message
 from moldau.storage.log.append import VerifiedBatch
-from moldau.types import NO_SEQUENCE, TopicPartition
+from moldau.types import NO_SEQUENCE, ProducerEpoch, TopicPartition
 
 PATIENCE_S = 20.0
 
@@ -87,7 +87,8 @@ class MarkerNode(GroupNode):
             base_sequence=sequence,
             is_transactional=True,
         )
-        verification = partition.begin_verification(*producer, sequence, adds=False)
+        epoch = ProducerEpoch(producer[1])
+        verification = partition.begin_verification(producer[0], epoch, sequence, adds=False)
         partition.append(data if verification is None else VerifiedBatch(data, verification))
 
     def is_open(self, topic: str, index: int) -> bool:
@@ -99,11 +100,12 @@ class MarkerNode(GroupNode):
     ) -> ErrorCode:
         """Appends as the handler does, with a coordinator that agrees."""
         log = self.replicas.lookup("__consumer_offsets", self.groups.partition_for(group))
-        verification = log.begin_verification(*producer, NO_SEQUENCE, adds=False)
+        producer_id, epoch = producer[0], ProducerEpoch(producer[1])
+        verification = log.begin_verification(producer_id, epoch, NO_SEQUENCE, adds=False)
         request = TxnOffsetCommitRequest(
             group_id=group,
-            producer_id=producer[0],
-            producer_epoch=producer[1],
+            producer_id=producer_id,
+            producer_epoch=epoch,
             topics=[
                 TxnOffsetCommitRequestTopic(
                     name="t",
@@ -115,7 +117,7 @@ class MarkerNode(GroupNode):
                 )
             ],
         )
-        writer = VerifiedWriter(*producer, verification)
+        writer = VerifiedWriter(producer_id, epoch, verification)
         answer = await self.groups.commit_transactional_offsets(request, writer)
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 

@@ -37,6 +37,7 @@ from moldau.protocol.messages.produce import (
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record
 from moldau.protocol.wire.schema import Message
+from moldau.types import ProducerEpoch
 
 PARTITIONS = 3
 TRANSACTIONS = 1
@@ -174,7 +175,7 @@ class TransactionNode:
         options = BatchOptions(
             base_offset=0,
             producer_id=producer[0],
-            producer_epoch=producer[1],
+            producer_epoch=ProducerEpoch(producer[1]),
             base_sequence=sequence,
             is_transactional=True,
         )

@@ -1,5 +1,5 @@
-"""A proxy between clients and a broker that loses responses (the broker has executed the request)
-or the end of a request.
+"""A proxy between clients and a broker that drops responses (the broker has executed the request)
+or cuts a request or response in the middle.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ class LossyProxy:
         self._server = socket.create_server(("127.0.0.1", 0))
         self._broker_port = 0
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self._swallows = False
-        self._swallowed = threading.Event()
+        self._drops_responses = False
+        self._has_dropped = threading.Event()
         self._request_bytes_left: int | None = None
-        self._halves = 0
+        self._responses_to_cut = 0
         self._threads: list[threading.Thread] = []
 
     @property
@@ -42,27 +42,27 @@ class LossyProxy:
         self._broker_port = broker_port
         self._start(self._accept)
 
-    def lead_to(self, broker_port: int) -> None:
-        """Applies to connections from now on; open ones are cut off."""
+    def redirect_to(self, broker_port: int) -> None:
+        """Connects to another broker from now on. Cuts open connections."""
         self._broker_port = broker_port
         self._cut()
 
-    def swallow_answers(self) -> None:
-        self._swallowed.clear()
-        self._swallows = True
+    def drop_responses(self) -> None:
+        self._has_dropped.clear()
+        self._drops_responses = True
 
     def cut_in_the_middle(self, times: int) -> None:
         """Cuts the connection in the middle of the next `times` long responses."""
-        self._halves = times
+        self._responses_to_cut = times
 
     @property
-    def are_cut(self) -> bool:
-        return self._halves == 0
+    def has_cut_responses(self) -> bool:
+        return self._responses_to_cut == 0
 
-    def cut_when_swallowed(self) -> None:
-        """Waits until a response was lost, then cuts all connections."""
-        assert self._swallowed.wait(_PATIENCE_S)
-        self._swallows = False
+    def cut_after_dropped_response(self) -> None:
+        """Waits until a response was dropped, then cuts all connections."""
+        assert self._has_dropped.wait(_PATIENCE_S)
+        self._drops_responses = False
         self._cut()
 
     def cut_after(self, request_bytes: int) -> None:
@@ -70,8 +70,8 @@ class LossyProxy:
         self._request_bytes_left = request_bytes
 
     @property
-    def is_whole(self) -> bool:
-        """Whether all planned cuts have happened."""
+    def has_cut_request(self) -> bool:
+        """Whether the cut that `cut_after` plans has happened."""
         return self._request_bytes_left is None
 
     def __enter__(self) -> Self:
@@ -113,25 +113,25 @@ class LossyProxy:
             self._start(self._carry, client, node, False)
             self._start(self._carry, node, client, True)
 
-    def _carry(self, source: socket.socket, target: socket.socket, are_answers: bool) -> None:
+    def _carry(self, source: socket.socket, target: socket.socket, are_responses: bool) -> None:
         with source:
             while True:
                 try:
                     chunk = source.recv(65536)
                     if not chunk:
                         break
-                    if are_answers and self._swallows:
-                        self._swallowed.set()
+                    if are_responses and self._drops_responses:
+                        self._has_dropped.set()
                         continue
-                    if are_answers and self._halves and len(chunk) > _LONG_BYTES:
-                        self._halves -= 1
+                    if are_responses and self._responses_to_cut and len(chunk) > _LONG_BYTES:
+                        self._responses_to_cut -= 1
                         target.sendall(chunk[: len(chunk) // 2])
                         break
-                    if not are_answers and self._request_bytes_left is not None:
+                    if not are_responses and self._request_bytes_left is not None:
                         chunk = chunk[: self._request_bytes_left]
                         self._request_bytes_left -= len(chunk)
                     target.sendall(chunk)
-                    if not are_answers and self._request_bytes_left == 0:
+                    if not are_responses and self._request_bytes_left == 0:
                         self._request_bytes_left = None
                         self._cut()
                 except OSError:

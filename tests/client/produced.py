@@ -11,7 +11,7 @@ from moldau.testing import ProcessBroker, ThreadBroker
 
 PATIENCE_S = 60
 SMALL = {"batch_size": 200, "linger_ms": 0}
-"""Many batches of a few records each."""
+"""Settings for many batches of a few records each."""
 
 
 def producer_of(node: ThreadBroker | ProcessBroker, **settings: Any) -> Producer:
@@ -19,7 +19,7 @@ def producer_of(node: ThreadBroker | ProcessBroker, **settings: Any) -> Producer
 
 
 def stored(node: Any, topic: str) -> dict[int, list[Record]]:
-    """By partition, in the order of the log."""
+    """All records of a topic by partition, in the order of the log."""
 
     async def read() -> dict[int, list[Record]]:
         async with cluster_of(node) as cluster:

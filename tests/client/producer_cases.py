@@ -88,7 +88,7 @@ class BlockingAioProducer:
         self._thread.run(block.__aexit__(None, None, None))
 
     def __getattr__(self, name: str) -> Any:
-        """The other steps: the same names and arguments."""
+        """All other methods have the same names and arguments."""
         step = getattr(self._producer, name)
         return lambda *args: self._thread.run(step(*args), LONGEST_S)
 
@@ -205,7 +205,7 @@ def test_closing_loses_nothing(make: Maker, new_topic: Any, read: Any, acks: str
     with make(linger_ms=10_000, acks=acks) as producer:
         for value in numbered(300):
             producer.send(topic, value)
-    # With acks=0 the broker has it a moment after the connection's end.
+    # With acks=0 the broker writes it a moment after the connection has ended.
     with make() as producer:
         offset = producer.send(topic, b"last").result(PATIENCE_S).offset
     expected = [*numbered(300), b"last"]

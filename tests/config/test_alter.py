@@ -1,8 +1,10 @@
 """A resource's settings after AlterConfigs and IncrementalAlterConfigs."""
 
 import pytest
+from support.counted_text import CountedText
 
 from moldau.config.alter import VALUE_LENGTH_MAX, Change, Operation, altered, replaced
+from moldau.config.broker import BrokerConfig
 from moldau.config.log import LogConfig
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -32,6 +34,7 @@ def test_values_are_set_and_deleted() -> None:
         ("compact, delete", Operation.SUBTRACT, "compact", "delete"),
         ("compact,delete", Operation.SUBTRACT, "delete,other,compact", ""),
         (None, Operation.SUBTRACT, "delete", ""),
+        ("delete,compact,delete", Operation.SUBTRACT, "delete", "compact,delete"),
     ],
 )
 def test_lists_grow_and_shrink(
@@ -41,6 +44,30 @@ def test_lists_grow_and_shrink(
     before = {} if current is None else {"cleanup.policy": current}
     changes = [Change("cleanup.policy", value, operation)]
     assert altered(before, changes, TOPIC) == {"cleanup.policy": after}
+
+
+@pytest.mark.parametrize("operation", [Operation.APPEND, Operation.SUBTRACT])
+def test_long_lists_are_changed_without_comparing_all_items(
+    operation: Operation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CountedText, "comparisons", 0)
+    name = "leader.replication.throttled.replicas"
+    count = 1_000
+    current = CountedText(",".join(f"{number}:1" for number in range(count)))
+    given = CountedText(",".join(f"{number}:1" for number in range(count // 2, count * 3 // 2)))
+    after = altered({name: current}, [Change(name, given, operation)], TOPIC)[name].split(",")
+    assert CountedText.comparisons < 10 * count
+    first, last = ("0:1", "1499:1") if operation is Operation.APPEND else ("0:1", "499:1")
+    assert (after[0], after[-1]) == (first, last)
+
+
+def test_a_value_has_room_in_a_metadata_record() -> None:
+    current = {"ssl.cipher.suites": "\u20ac" * 10_000}
+    longer = [Change("ssl.cipher.suites", "\u20ac" * 1_000, Operation.APPEND)]
+    with pytest.raises(KafkaError, match="maximum value size"):
+        altered(current, longer, BrokerConfig.declared)
+    exact = [Change("a", "x" * VALUE_LENGTH_MAX)]
+    assert altered({}, exact, TOPIC) == {"a": "x" * VALUE_LENGTH_MAX}
 
 
 @pytest.mark.parametrize(

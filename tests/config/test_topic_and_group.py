@@ -52,6 +52,20 @@ def test_settings_of_another_version_do_not_stop_a_topic() -> None:
     assert config.flush_ms == 3
 
 
+def test_settings_without_effect_cost_a_topic_nothing() -> None:
+    """They may be long, and every change of settings is applied in the event loop."""
+    assert log_config({"leader.replication.throttled.replicas": Unread("0:1")}, NODE) == log_config(
+        {}, NODE
+    )
+
+
+class Unread(str):
+    __slots__ = ()
+
+    def split(self, *_args: object, **_options: object) -> list[str]:
+        raise AssertionError("it was parsed")
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, urlsplit
 import pyarrow as pa
 import pytest
 from pipelines.at_work import records_of, run_once, values_of
-from pipelines.http_server import Told, serving
-from pipelines.killing import has_come_to, started
+from pipelines.http_server import Response, serving
+from pipelines.killing import has_reached, started
 from pipelines.pipeline_files import written
 from pyarrow import parquet
 from support.waiting import wait_at_random, wait_for
@@ -145,17 +145,17 @@ class Items:
     def __init__(self, items: list[Any]) -> None:
         self.items = items
         self.asked: list[str] = []
-        self.next_answers: Iterator[Told] = iter(())
+        self.next_answers: Iterator[Response] = iter(())
 
-    def __call__(self, request: BaseHTTPRequestHandler) -> Told:
+    def __call__(self, request: BaseHTTPRequestHandler) -> Response:
         if request.headers["Authorization"] != "Bearer secret":
-            return Told(401, b"who are you?")
+            return Response(401, b"who are you?")
         since = int(dict(parse_qsl(urlsplit(request.path).query))["since"])
         self.asked.append(str(since))
         if (told := next(self.next_answers, None)) is not None:
             return told
         rows = [{"n": n, "more": "x"} for n in self.items if n > since][:2]
-        return Told(200, json.dumps({"data": rows}).encode())
+        return Response(200, json.dumps({"data": rows}).encode())
 
 
 def test_an_address_is_read_page_by_page(
@@ -175,7 +175,9 @@ def test_an_address_is_read_page_by_page(
         assert "\n" not in str(caught.value)
         monkeypatch.setenv("LAKE_TOKEN", "secret")
         # It does not respond at first, and then once with something else.
-        items.next_answers = iter([Told(503), Told(200, b"<html>"), Told(200, b'{"error": 1}')])
+        items.next_answers = iter(
+            [Response(503), Response(200, b"<html>"), Response(200, b'{"error": 1}')]
+        )
         run_once(session, pipeline, tmp_path)
         run_once(session, pipeline, tmp_path)
         assert numbers(session, node, "paged.out") == []
@@ -189,7 +191,7 @@ def test_an_address_is_read_page_by_page(
         items.items.remove(7)
         run_once(session, pipeline, tmp_path)
         assert numbers(session, node, "paged.out") == [*range(5), 7]
-        items.next_answers = iter([Told(500, b"down")] * 3)
+        items.next_answers = iter([Response(500, b"down")] * 3)
         with pytest.raises(mp.MoldauError, match=r"500 .*: down; 3 times in a row"):
             run_once(session, pipeline, tmp_path)
     letters = records_of(session, node, "paged.dlq")
@@ -211,8 +213,8 @@ def test_killed_runs_over_files_and_addresses_lose_nothing(
     """Each response has a unique number, so that a repeated request would be visible."""
     count = iter(range(1_000_000))
 
-    def answer(request: BaseHTTPRequestHandler) -> Told:
-        return Told(200, json.dumps([{"n": next(count)}]).encode())
+    def answer(request: BaseHTTPRequestHandler) -> Response:
+        return Response(200, json.dumps([{"n": next(count)}]).encode())
 
     for number in range(6):
         drop_files(tmp_path, number, range(10 * number, 10 * number + 10))
@@ -225,7 +227,7 @@ def test_killed_runs_over_files_and_addresses_lose_nothing(
         path = written(tmp_path, "killed_files.yaml", content)
         folder = RunFolder(tmp_path / ".moldau" / "killed_files")
         with started(path) as running:
-            wait_for(has_come_to(2, folder, running), "batches", WAIT_S)
+            wait_for(has_reached(2, folder, running), "batches", WAIT_S)
             # Somewhere within a batch.
             wait_at_random(Random(), 0.3)
             assert running.poll() is None, (tmp_path / "errors").read_text()[-3000:]

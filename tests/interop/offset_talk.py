@@ -55,6 +55,7 @@ from moldau.protocol.messages.write_txn_markers import (
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record
 from moldau.protocol.wire.schema import Message
+from moldau.types import ProducerEpoch
 
 _DATA = Path(__file__).parent.parent / "data"
 CONVERSATIONS = sorted((_DATA / "offset_conversations").glob("*.txt"))
@@ -184,7 +185,7 @@ class OffsetTalk(Conversation):
             BatchOptions(
                 base_offset=0,
                 producer_id=producer_id,
-                producer_epoch=epoch,
+                producer_epoch=ProducerEpoch(epoch),
                 base_sequence=producer.sequences[place],
                 is_transactional=True,
             ),

@@ -19,7 +19,7 @@ from moldau.protocol.records.control_records import (
 from moldau.storage.log.log import Log
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.state import AppendOrigin
-from moldau.types import LeaderEpoch
+from moldau.types import LeaderEpoch, ProducerEpoch
 
 READ_BYTES = 200_000
 PlainRecord = tuple[int, bytes | None, bytes | None]
@@ -92,7 +92,7 @@ class Writer:
         options = BatchOptions(
             compression=self.codec,
             producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
+            producer_epoch=ProducerEpoch(self.producer_epoch),
             base_sequence=self.next_sequence,
             is_transactional=is_transactional,
         )
@@ -114,7 +114,9 @@ class Writer:
         """Append the marker that a coordinator writes when a transaction ends."""
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         marker = EndTransactionMarker(control_type=kind, coordinator_epoch=self.coordinator_epoch)
-        origin = MarkerOrigin(producer_id=self.producer_id, producer_epoch=self.producer_epoch)
+        origin = MarkerOrigin(
+            producer_id=self.producer_id, producer_epoch=ProducerEpoch(self.producer_epoch)
+        )
         self.log.append_as_leader(
             end_transaction_marker(marker, origin, now_ms),
             LeaderEpoch(self._leader_epoch),

@@ -28,6 +28,7 @@ from moldau.protocol.records.control_records import (
     end_transaction_marker,
 )
 from moldau.protocol.wire.codec import encode
+from moldau.types import ProducerEpoch
 
 pytestmark = pytest.mark.interop
 NOW_MS = 1_700_000_000_000
@@ -68,7 +69,7 @@ def batches(draw: st.DrawFn) -> tuple[list[Record], BatchOptions]:
         compression=draw(st.sampled_from(list(Compression))),
         append_time_ms=draw(st.none() | st.integers(0, INT64_MAX)),
         producer_id=producer_id,
-        producer_epoch=producer_epoch,
+        producer_epoch=ProducerEpoch(producer_epoch),
         base_sequence=base_sequence,
         is_transactional=producer_id >= 0 and draw(st.booleans()),
     )
@@ -152,7 +153,7 @@ def test_control_records_of_every_type_are_read_by_apache(
     apache: ApacheOracle, tmp_path: Path
 ) -> None:
     marker = EndTransactionMarker(control_type=ControlType.ABORT, coordinator_epoch=7)
-    origin = MarkerOrigin(producer_id=4, producer_epoch=2, partition_leader_epoch=1)
+    origin = MarkerOrigin(producer_id=4, producer_epoch=ProducerEpoch(2), partition_leader_epoch=1)
     leader_change = LeaderChangeMessage(leader_id=3, voters=[Voter(voter_id=3)])
     quorum = [
         (ControlType.LEADER_CHANGE, encode(leader_change, 0)),

@@ -20,6 +20,7 @@ from moldau.storage.compaction.cleaner import LogCleaner
 from moldau.storage.compaction.plan import CleanableLog
 from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.disk.filesystem import DiskFileSystem
+from moldau.types import Offset
 
 pytestmark = pytest.mark.interop
 
@@ -146,15 +147,15 @@ def make_case(folder: Path, seed: int, *, transactions: bool, maps: tuple[int, .
     return case
 
 
-def clean_ours(case: Case) -> list[int]:
+def clean_ours(case: Case) -> list[Offset]:
     log = CompactedLog(filesystem=DiskFileSystem(), root=case.ours, config=case.config)
     first_dirty, ends = 0, []
     for one in case.passes:
         later = [base for base in log.bases() if base >= one.first_uncleanable_offset]
         cleanable = CleanableLog(
             log=log.log,
-            first_dirty_offset=first_dirty,
-            first_uncleanable_offset=later[0],
+            first_dirty_offset=Offset(first_dirty),
+            first_uncleanable_offset=Offset(later[0]),
             clean_bytes=0,
             cleanable_bytes=1,
             is_overdue=True,

@@ -35,6 +35,7 @@ from moldau.protocol.messages.produce import PartitionProduceData, TopicProduceD
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record
 from moldau.protocol.wire.schema import Message
+from moldau.types import ProducerEpoch
 
 pytestmark = pytest.mark.interop
 
@@ -371,7 +372,10 @@ def produced(
 
 def numbered(sequence: int, *, is_transactional: bool = False) -> bytes:
     options = BatchOptions(
-        producer_id=7, producer_epoch=0, base_sequence=sequence, is_transactional=is_transactional
+        producer_id=7,
+        producer_epoch=ProducerEpoch(0),
+        base_sequence=sequence,
+        is_transactional=is_transactional,
     )
     return build_batch(ONE, options)
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from interop.apache import ApacheOracle
 from interop.live_broker import LiveBroker
-from spark.answer_thief import AnswerThief
 from spark.copy_job import FAULTY_BATCH
 from spark.copying import environment
 from spark.copying_cases import *  # noqa: F403 - these are tests too
+from spark.response_dropper import ResponseDropper
 from support.spark_sessions import local_session
 
 from moldau import Producer
@@ -47,16 +47,18 @@ def bootstrap(node: LiveBroker) -> str:
 
 
 @pytest.fixture
-def thieving_bootstrap(apache: ApacheOracle, tmp_path: Path) -> Iterator[tuple[str, AnswerThief]]:
+def dropping_bootstrap(
+    apache: ApacheOracle, tmp_path: Path
+) -> Iterator[tuple[str, ResponseDropper]]:
     folder = tmp_path / "apache"
     folder.mkdir()
-    with AnswerThief(FAULTY_BATCH) as thief:
-        settings = {"advertised.listeners": f"PLAINTEXT://{thief.address}"}
+    with ResponseDropper(FAULTY_BATCH) as proxy:
+        settings = {"advertised.listeners": f"PLAINTEXT://{proxy.address}"}
         with LiveBroker(apache, folder, settings) as running:
             running.format()
-            thief.serve(int(running.address.rpartition(":")[2]))
+            proxy.serve(int(running.address.rpartition(":")[2]))
             running.start()
-            yield thief.address, thief
+            yield proxy.address, proxy
 
 
 def test_batches_and_streams(session: Any, node: LiveBroker, tmp_path: Path) -> None:

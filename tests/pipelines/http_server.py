@@ -7,27 +7,27 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
 
-class Told(NamedTuple):
+class Response(NamedTuple):
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = {}
 
 
 @contextmanager
-def serving(answer: Callable[[BaseHTTPRequestHandler], Told]) -> Iterator[str]:
+def serving(answer: Callable[[BaseHTTPRequestHandler], Response]) -> Iterator[str]:
     """Yields the server's address; `answer` is called for each request, one at a time."""
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             with lock:
-                told = answer(self)
-            self.send_response(told.status)
-            for name, value in told.headers.items():
+                response = answer(self)
+            self.send_response(response.status)
+            for name, value in response.headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", str(len(told.body)))
+            self.send_header("Content-Length", str(len(response.body)))
             self.end_headers()
-            self.wfile.write(told.body)
+            self.wfile.write(response.body)
 
         def log_message(self, *args: object) -> None:
             """Logs nothing."""

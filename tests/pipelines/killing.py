@@ -35,7 +35,7 @@ def batches_of(folder: RunFolder, pid: int) -> int:
     return min((-1 if batch is None else batch for batch in batches), default=-1)
 
 
-def has_come_to(
+def has_reached(
     batch: int, folder: RunFolder, running: "subprocess.Popen[bytes]"
 ) -> Callable[[], bool]:
     """Whether the run has reached that batch. Fails if the run has ended."""

@@ -11,6 +11,7 @@ from moldau.protocol.records import _record_columns_twin, _records_twin
 from moldau.protocol.records.batch_builder import BatchOptions
 from moldau.protocol.records.batches import Record
 from moldau.protocol.records.compression import Compression
+from moldau.types import ProducerEpoch
 
 compiled: ModuleType = pytest.importorskip("moldau.protocol.records._records")
 IMPLEMENTATIONS = [
@@ -46,7 +47,7 @@ def batch_options(draw: st.DrawFn) -> BatchOptions:
         compression=draw(st.sampled_from(Compression)),
         partition_leader_epoch=draw(st.integers(-1, 2**31 - 1)),
         producer_id=draw(st.integers(0, 2**63 - 1)) if has_producer else -1,
-        producer_epoch=draw(st.integers(0, 2**15 - 1)) if has_producer else -1,
+        producer_epoch=ProducerEpoch(draw(st.integers(0, 2**15 - 1)) if has_producer else -1),
         base_sequence=draw(st.integers(0, 2**31 - 1)) if has_producer else -1,
         is_transactional=has_producer and draw(st.booleans()),
     )

@@ -28,7 +28,7 @@ KILLED = -9
 POLL_S = 0.5
 RUNS_MAX = 4
 # Spark waits ten seconds for a Python process, even on a busy machine.
-IMPATIENT = "Python worker failed to connect back"
+SLOW_PYTHON_START = "Python worker failed to connect back"
 
 
 def new_job(bootstrap: str, folder: Path, **options: Any) -> Job:
@@ -70,18 +70,18 @@ def run_process(job: Job) -> tuple[int, str]:
     """Returns its status and output. Starts it again if Spark gave up on a slow Python, as a
     supervisor would.
     """
-    status, said = _run_once(job)
+    status, output = _run_once(job)
     for _ in range(RUNS_MAX - 1):
-        if IMPATIENT not in said:
+        if SLOW_PYTHON_START not in output:
             break
-        status, said = _run_once(job)
-    return status, said
+        status, output = _run_once(job)
+    return status, output
 
 
 def _run_once(job: Job) -> tuple[int, str]:
     process = start_process(job)
-    _, said = process.communicate(timeout=RUN_TIMEOUT_S)
-    return process.returncode, said
+    _, output = process.communicate(timeout=RUN_TIMEOUT_S)
+    return process.returncode, output
 
 
 def finish(session: Any, job: Job) -> None:

@@ -40,17 +40,17 @@ def test_every_attempt_fails_and_the_query_is_started_again(
 @pytest.mark.parametrize("fault", ["killed while tasks write", "killed before the end"])
 def test_the_driver_is_killed(session: Any, bootstrap: str, tmp_path: Path, fault: str) -> None:
     job = new_job(bootstrap, tmp_path, fault=fault)
-    status, said = run_process(job)
-    assert status == KILLED, said[-3000:]
+    status, output = run_process(job)
+    assert status == KILLED, output[-3000:]
     finish(session, job)
     check_copied(job)
 
 
 def test_the_commit_succeeds_and_its_response_is_lost(
-    session: Any, thieving_bootstrap: tuple[str, Any], tmp_path: Path
+    session: Any, dropping_bootstrap: tuple[str, Any], tmp_path: Path
 ) -> None:
-    bootstrap, thief = thieving_bootstrap
+    bootstrap, proxy = dropping_bootstrap
     job = new_job(bootstrap, tmp_path)
     run(session, replace(job))
-    assert thief.has_stolen
+    assert proxy.has_dropped
     check_copied(job)

@@ -58,7 +58,7 @@ def source(node: ThreadBroker | ProcessBroker, **options: str) -> DefaultSource:
 
 
 def schema(ddl: str) -> StructType:
-    """Spark's own parser is in the JVM."""
+    """Parses a simple schema in Python, because Spark's own parser is in the JVM."""
     pairs = [part.split() for part in ddl.split(",")]
     return StructType([StructField(name, _KINDS[kind]) for name, kind in pairs])
 

@@ -174,7 +174,7 @@ def test_stateful_queries_run_on_the_source(session: Any, node: ThreadBroker) ->
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"startingOfsets": "latest"}, "did you mean startingOffsets?"),
         ({"kafka.fetch.max.byte": "1"}, "did you mean fetch.max.bytes?"),
@@ -182,13 +182,13 @@ def test_stateful_queries_run_on_the_source(session: Any, node: ThreadBroker) ->
     ],
 )
 def test_wrong_options_are_reported_through_spark(
-    session: Any, node: ThreadBroker, options: dict[str, str], said: str
+    session: Any, node: ThreadBroker, options: dict[str, str], message: str
 ) -> None:
     from pyspark.errors import PySparkException
 
     with pytest.raises(PySparkException) as caught:
         reading(session, node, "any", **options).load().count()
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_deleted_records_fail_the_query_unless_configured_otherwise(

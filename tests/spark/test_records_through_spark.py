@@ -48,7 +48,7 @@ def send_records(node: ThreadBroker, topic: str) -> None:
         producer.send_table(topic, pa.table(table))
 
 
-def told(row: dict[str, Any]) -> tuple[Any, ...]:
+def key_value_and_headers(row: dict[str, Any]) -> tuple[Any, ...]:
     headers = row["headers"]
     pairs = headers and [(one["key"], _bytes(one["value"])) for one in headers]
     return _bytes(row["key"]), _bytes(row["value"]), pairs
@@ -68,7 +68,7 @@ def test_records_are_copied_unchanged(session: Any, node: ThreadBroker, tmp_path
 
     rows = session.read.format("moldau").options(**known).load()
     collected = [row.asDict(recursive=True) for row in rows.orderBy("offset").collect()]
-    assert [told(row) for row in collected] == [record[:3] for record in RECORDS]
+    assert [key_value_and_headers(row) for row in collected] == [record[:3] for record in RECORDS]
     # Spark's Python represents timestamps as local time without a zone.
     found = [row["timestamp"].astimezone(UTC) for row in collected]
     assert found == [EPOCH + timedelta(milliseconds=record[3]) for record in RECORDS]
@@ -88,4 +88,6 @@ def test_records_are_copied_unchanged(session: Any, node: ThreadBroker, tmp_path
     assert query.awaitTermination(PATIENCE_S)
     for target in (plain, exact):
         written = read_batch(node, subscribe=target, includeHeaders="true")
-        assert [told(row) for row in written] == [record[:3] for record in RECORDS], target
+        assert [key_value_and_headers(row) for row in written] == [
+            record[:3] for record in RECORDS
+        ], target

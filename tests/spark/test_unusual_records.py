@@ -160,7 +160,7 @@ def test_a_query_continues_where_it_may_not_publish_its_position(node: ThreadBro
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         (
             {"security__protocol": "SSL", "ssl__truststore__location": "/no/such.pem"},
@@ -171,12 +171,12 @@ def test_a_query_continues_where_it_may_not_publish_its_position(node: ThreadBro
     ],
 )
 def test_wrong_security_settings_are_an_error_of_one_line(
-    node: ThreadBroker, settings: dict[str, str], said: str
+    node: ThreadBroker, settings: dict[str, str], message: str
 ) -> None:
     given = {f"kafka__{name}": value for name, value in settings.items()}
     with pytest.raises(MoldauError) as caught:
         read_batch(node, subscribe="any", **given)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -28,7 +28,7 @@ from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.storage.producers.state import AppendOrigin
 from moldau.testing.simulated_disk import SimulatedDisk
-from moldau.types import BrokerId, LeaderEpoch, TopicPartition, Uuid
+from moldau.types import BrokerId, LeaderEpoch, ProducerEpoch, TopicPartition, Uuid
 
 ROOT = Path("/data")
 NAME = TopicPartition("t", 0)
@@ -120,7 +120,7 @@ class CompactedLog:
             options = BatchOptions(
                 compression=compression,
                 producer_id=producer_id,
-                producer_epoch=epoch,
+                producer_epoch=ProducerEpoch(epoch),
                 base_sequence=sequence,
                 is_transactional=transactional,
             )
@@ -134,7 +134,7 @@ class CompactedLog:
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         marker = end_transaction_marker(
             EndTransactionMarker(control_type=kind, coordinator_epoch=0),
-            MarkerOrigin(producer_id=producer_id, producer_epoch=epoch),
+            MarkerOrigin(producer_id=producer_id, producer_epoch=ProducerEpoch(epoch)),
             self.now_ms,
         )
         result = self.log.append_as_leader(

@@ -23,7 +23,7 @@ from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.storage.producers.snapshots import encode_snapshot
 from moldau.storage.producers.state import AppendOrigin
 from moldau.storage.segment.segment import Segment
-from moldau.types import BrokerId, LeaderEpoch, Offset, TopicPartition, Uuid
+from moldau.types import BrokerId, LeaderEpoch, Offset, ProducerEpoch, TopicPartition, Uuid
 
 PARTITION = TopicPartition("orders", 0)
 CLUSTER = "cluster-of-the-tests"
@@ -72,7 +72,7 @@ def marker_batch(
     kind = ControlType.ABORT if abort else ControlType.COMMIT
     return end_transaction_marker(
         EndTransactionMarker(control_type=kind, coordinator_epoch=0),
-        MarkerOrigin(producer_id=producer_id, producer_epoch=producer_epoch),
+        MarkerOrigin(producer_id=producer_id, producer_epoch=ProducerEpoch(producer_epoch)),
         now_ms,
     )
 
@@ -146,7 +146,7 @@ class OneLog:
     ) -> int:
         options = BatchOptions(
             producer_id=producer_id,
-            producer_epoch=producer_epoch,
+            producer_epoch=ProducerEpoch(producer_epoch),
             base_sequence=sequence,
             is_transactional=True,
         )

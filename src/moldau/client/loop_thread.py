@@ -60,7 +60,7 @@ class LoopThread:
             raise
 
     def check_not_own(self) -> None:
-        """Raises in the thread itself, which would wait for itself forever."""
+        """Raises ClientError in the client's own thread, which would wait for itself forever."""
         if threading.current_thread() is self._thread:
             raise ClientError(
                 "a callback runs in the client's own thread and must not wait for the client; "

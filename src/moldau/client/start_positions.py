@@ -31,7 +31,7 @@ class StartAt(NamedTuple):
 async def start_positions(
     cluster: Cluster, partitions: Iterable[TopicPartition], start: StartAt
 ) -> dict[TopicPartition, int]:
-    """The offset to start at in each partition, limited to those that exist."""
+    """The offset to start at in each partition, limited to offsets that exist."""
     wanted = list(partitions)
     ends = await end_positions(cluster, wanted)
     if start.position is StartPosition.END:
@@ -61,6 +61,6 @@ async def end_positions(
     partitions: Iterable[TopicPartition],
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, int]:
-    """The offset after the last record that the isolation level allows to read."""
+    """The offset after the last record that may be read at the isolation level."""
     found = await list_offsets(cluster, dict.fromkeys(partitions, int(LATEST)), isolation)
     return {partition: at.offset for partition, at in found.items()}

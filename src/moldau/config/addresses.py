@@ -33,7 +33,7 @@ class Address(NamedTuple):
 
 
 def host_and_port(text: str) -> HostPort | None:
-    """None if the text is not an address; the host must not be empty."""
+    """Returns None if the text is not an address. The host must not be empty."""
     address = _split(text.rpartition("://")[2])
     return address if address is not None and address.host else None
 

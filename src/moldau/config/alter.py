@@ -3,6 +3,7 @@ validated elsewhere: validate_topic_configs, validate_group_configs, validate_cl
 dynamic.py for brokers.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
@@ -53,7 +54,8 @@ def altered(
             case _:
                 setting = _list_setting(change, declared, by_broker=by_broker)
                 result[change.name] = _with_items(result.get(change.name), change, setting)
-        if not by_broker and len(result.get(change.name, "")) > VALUE_LENGTH_MAX:
+        # In bytes, because a metadata record has no room for more; Kafka counts characters.
+        if not by_broker and len(result.get(change.name, "").encode()) > VALUE_LENGTH_MAX:
             raise refused(
                 "The configuration value cannot be added because it exceeds the maximum value size "
                 f"of {VALUE_LENGTH_MAX} bytes."
@@ -103,14 +105,23 @@ def _list_setting(change: Change, declared: Mapping[str, Setting], *, by_broker:
 
 
 def _with_items(current: str | None, change: Change, setting: Setting) -> str:
-    """A list with items added or removed. Without a value it starts as the default."""
+    """A list with items added or removed. Without a value it starts as the default. As in Kafka, an
+    item that is there twice is removed twice only if it is given twice.
+    """
     items = _items(setting.text(setting.default) if current is None else current)
     given = _items(_text(change))
     if change.operation == Operation.APPEND:
-        items += [item for item in dict.fromkeys(given) if item not in items]
-    else:
-        items = [item for item in items if item not in given]
-    return ",".join(items)
+        known = frozenset(items)
+        items += [item for item in dict.fromkeys(given) if item not in known]
+        return ",".join(items)
+    left = Counter(given)
+    kept = []
+    for item in items:
+        if left[item]:
+            left[item] -= 1
+        else:
+            kept.append(item)
+    return ",".join(kept)
 
 
 def _items(text: str | None) -> list[str]:

@@ -251,7 +251,9 @@ class BrokerConfig(
         return tuple(found)
 
     def _reachable(self, listener: Listener, *, is_first: bool) -> Listener:
-        """The listener, with this node's address in the list of voters if it has none itself."""
+        """The listener; if it has no address of its own, with this node's address in the list of
+        voters.
+        """
         if listener.host not in {"", WILDCARD_HOST}:
             return listener
         for each in self.voters if is_first else ():

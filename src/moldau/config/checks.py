@@ -9,7 +9,8 @@ from moldau.config.schema import Check, invalid_value
 from moldau.config.values import java_set
 
 BY_DURATION = re.compile(r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?")
-_THROTTLED = r"([0-9]+:[0-9]+)?"
+_THROTTLED = re.compile(r"(?:[0-9]+:[0-9]+)?(?:,(?:[0-9]+:[0-9]+)?)*")
+"""Of all items together, since there may be thousands of them."""
 
 
 def holding(
@@ -94,7 +95,7 @@ GZIP_LEVEL = holding(
 
 
 def _throttled(name: str, items: tuple[str, ...]) -> str | None:
-    if items == ("*",) or all(re.fullmatch(_THROTTLED, item) for item in items):
+    if items == ("*",) or _THROTTLED.fullmatch(",".join(items)):
         return None
     form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
     reason = f"{name} must be the literal '*' or a list of replicas in the following format: {form}"

@@ -195,7 +195,7 @@ def _of_group(
 
 
 def _with_default(described: Described) -> Described:
-    """Adds the default of a group's setting that brokers do not have."""
+    """Adds the default of a group's setting that has no counterpart in the broker."""
     declared = GroupConfig.declared.get(described.name)
     if declared is None or declared.synonyms:
         return described

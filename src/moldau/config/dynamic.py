@@ -1,4 +1,6 @@
-"""Broker settings that change at run time: which may change at which level, and the result."""
+"""Broker settings that change at run time: which of them may change, at which level, and the
+resulting settings.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -145,7 +147,7 @@ def check_broker_change(layers: Layers, current: BrokerConfig, *, for_all: bool)
         raise KafkaError(ErrorCode.INVALID_REQUEST, error.detail) from None
     complaint = _thread_complaint(new, current) or _listener_complaint(new, current)
     if complaint is not None:
-        # In Kafka's message the cause is at the place of the value.
+        # Kafka's message has the cause in place of the value.
         cause = f"org.apache.kafka.common.config.ConfigException: {complaint}"
         detail = f"Invalid value {cause} for configuration Invalid dynamic configuration"
         raise KafkaError(ErrorCode.INVALID_REQUEST, detail)

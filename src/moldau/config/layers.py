@@ -1,5 +1,5 @@
 """The layers of a broker's settings. A value for one broker has priority over one for all brokers,
-and that over the properties file.
+which has priority over the properties file.
 """
 
 from collections.abc import Mapping

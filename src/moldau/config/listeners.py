@@ -74,7 +74,9 @@ def parse_listeners(
 
 
 def check_ports(listeners: Sequence[Listener]) -> None:
-    """Two listeners share a port only if one is IPv4 and the other IPv6. Port 0 is a free one."""
+    """Two listeners may share a port only if one is IPv4 and the other IPv6. Any number of them may
+    use port 0, which selects a free one.
+    """
     by_port: dict[int, list[Listener]] = defaultdict(list)
     for listener in listeners:
         if listener.port != 0:

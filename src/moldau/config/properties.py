@@ -1,6 +1,6 @@
 """Java's .properties format, parsed like java.util.Properties: comments, continued lines, escapes,
-three kinds of separators. Names and values are text and not trimmed. The only difference: a lone
-backslash at the end of the file is ignored here, and an empty name in Java.
+three kinds of separators. Names and values are text and not trimmed. The only difference: at the
+end of the file, a lone backslash is ignored here, but is an empty name in Java.
 """
 
 import re

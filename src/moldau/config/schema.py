@@ -228,16 +228,20 @@ def from_properties(
     """Parses text values. Raises INVALID_CONFIG for an unknown name or a bad value. `noun` is
     Kafka's word for the resource: "topic", "group".
     """
+    return config_class(**parsed_values(config_class, properties, noun))
+
+
+def parsed_values(
+    config_class: type[SettingGroup], properties: Mapping[str, str], noun: str
+) -> dict[str, Any]:
+    """As `from_properties`, by attribute: only those that are given."""
     for name in properties:
         if name not in config_class.declared:
             raise refused(f"Unknown {noun} config name: {name}")
     declared = config_class.declared
-    return config_class(
-        **{
-            declared[name].attribute: declared[name].parse(text)
-            for name, text in properties.items()
-        }
-    )
+    return {
+        declared[name].attribute: declared[name].parse(text) for name, text in properties.items()
+    }
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> KafkaError:

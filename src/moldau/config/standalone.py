@@ -9,7 +9,7 @@ LOOPBACK = ("127.0.0.1", "::1")
 
 
 def standalone_properties(log_dir: str, *, host: str, port: int) -> dict[str, str]:
-    """Port 0 takes a free one. The controller is reachable only from this machine, even if the
+    """Port 0 selects a free one. The controller is reachable only from this machine, even if the
     broker is not. Internal topics have one replica, and groups rebalance without the initial delay.
     """
     client = _bracketed(host)

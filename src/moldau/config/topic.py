@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from moldau.config.log import LogConfig
-from moldau.config.schema import from_properties, refused
+from moldau.config.schema import parsed_values, refused
 from moldau.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -21,12 +21,13 @@ _SEVERAL_NAMES = {
 
 def log_config(overrides: Mapping[str, str], broker: "BrokerConfig") -> LogConfig:
     """The settings in force for a topic. They were checked when they were set, so unknown or
-    invalid values are ignored instead of making the topic unusable.
+    invalid values are ignored instead of making the topic unusable; so are those without effect,
+    whose texts may be long.
     """
     values = topic_defaults(broker)
     for name, text in overrides.items():
         declared = LogConfig.declared.get(name)
-        if declared is None:
+        if declared is None or not declared.has_effect:
             continue
         try:
             values[declared.attribute] = declared.parse(text)
@@ -55,12 +56,8 @@ def topic_defaults(broker: "BrokerConfig") -> dict[str, Any]:
 
 def validate_topic_configs(overrides: Mapping[str, str], broker: "BrokerConfig") -> None:
     """Raises INVALID_CONFIG for an unknown name, a bad value, or contradicting values."""
-    own = from_properties(LogConfig, overrides, "topic")
-    values = topic_defaults(broker)
-    for name in overrides:
-        attribute = LogConfig.declared[name].attribute
-        values[attribute] = getattr(own, attribute)
-    config = LogConfig(**values)
+    own = parsed_values(LogConfig, overrides, "topic")
+    config = LogConfig(**topic_defaults(broker) | own)
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
         raise refused(
             f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) "

@@ -37,7 +37,7 @@ _SCRATCH_BYTES = 16 * 1024
 
 
 class ChannelError(MoldauError):
-    """The connection could not be made, or did not last."""
+    """The connection could not be opened, or was lost."""
 
 
 class UntrustedError(ChannelError):

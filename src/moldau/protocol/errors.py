@@ -6,11 +6,15 @@ from moldau.protocol.error_codes import RETRIABLE, ErrorCode
 
 
 class MoldauError(Exception):
-    """Anything this package raises on purpose. Its text is one line that says what to do."""
+    """The base class of all errors that this package raises on purpose. The text of an error is one
+    line that says what to do.
+    """
 
 
 class KafkaError(MoldauError):
-    """Has a protocol number; safe to send to a peer."""
+    """An error with a code of Kafka's protocol: clients raise it if a broker reports it, and
+    brokers send it to clients.
+    """
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
         super().__init__(f"{code.name}: {detail}" if detail else code.name)

@@ -25,7 +25,7 @@ def broker(
     directory: "Path | None" = None,
     process: bool = False,
 ) -> "Iterator[ThreadBroker | ProcessBroker]":
-    """Run a broker for the length of a `with` block.
+    """Run a broker for the duration of a `with` block.
 
         with broker({"message.max.bytes": "2000"}) as b:
             b.create_topic("orders", partitions=3)

@@ -1,4 +1,4 @@
-"""Injects the faults that a test requests from a running node: error responses and delays. They are
+"""Injects faults into a running node on behalf of a test: error responses and delays. They are
 applied where requests are dispatched, before any handler sees them.
 """
 
@@ -66,7 +66,7 @@ class Faults:
         self._delays.setdefault(api_named(api), deque()).append(fault)
 
     def clear(self) -> None:
-        """Removes all faults; requests that wait are handled at once."""
+        """Removes all faults; delayed requests are handled at once."""
         self._errors.clear()
         self._delays.clear()
         for waiting in self._waiting:

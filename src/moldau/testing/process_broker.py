@@ -135,7 +135,7 @@ class ProcessBroker:
         self.ask("create_topic", name=name, partitions=partitions, config=dict(config or {}))
 
     def fail_next(self, api: str, error: str, times: int = 1) -> None:
-        """Let the next requests of an API fail; they change nothing.
+        """Make the next requests of an API fail; they change nothing.
 
             broker.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER", times=3)
 
@@ -151,7 +151,7 @@ class ProcessBroker:
         self.ask("fail_next", api=api, error=error, times=times)
 
     def delay(self, api: str, ms: int, times: int | None = None) -> None:
-        """Let requests of an API wait before they are handled.
+        """Make requests of an API wait before they are handled.
 
         Args:
             api: Kafka's name of the API.
@@ -164,7 +164,7 @@ class ProcessBroker:
         self.ask("delay", api=api, ms=ms, times=times)
 
     def clear_faults(self) -> None:
-        """Remove all faults and delays. Requests that wait are handled now."""
+        """Remove all faults and delays. Delayed requests are handled now."""
         self.ask("clear_faults")
 
     def drop_connections(self) -> int:

@@ -21,7 +21,9 @@ _BROKER: "pytest.StashKey[ThreadBroker]" = pytest.StashKey()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Lets suites that turn warnings into errors run without the compiled loops, if more slowly."""
+    """Ignores the warning about missing compiled loops, so that suites that turn warnings into
+    errors can run without them, more slowly.
+    """
     config.addinivalue_line("filterwarnings", "ignore:moldau was installed without its compiled")
 
 
@@ -48,8 +50,8 @@ def moldau_broker(request: pytest.FixtureRequest) -> "Iterator[ThreadBroker]":
         del request.config.stash[_BROKER]
 
 
-# Not a fixture: one that every test uses would start a broker for tests that need none, or miss
-# those that request it while they run.
+# Not a fixture: one that every test uses would start a broker for tests that need none, or would
+# miss tests that request the broker while they run.
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> "Generator[None]":
     """Runs after the teardown of the test's own fixtures, which may use the broker."""

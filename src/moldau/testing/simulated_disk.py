@@ -350,7 +350,7 @@ class SimulatedDisk(_SimulatedFileSystem):
         return disk
 
     def crash(self, rng: Random, *, any_subset: bool = False) -> "SimulatedDisk":
-        """Returns the disk after a random power failure. For each file and directory a prefix of
+        """Returns the disk after a random power failure. For each file and directory, a prefix of
         the unsynced changes survives (with `any_subset`, any subset), and the last survivor of one
         of them may be torn. The same state of `rng` gives the same result.
         """

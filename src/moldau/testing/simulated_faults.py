@@ -15,7 +15,7 @@ class SimulatedCrash(BaseException):
 
 
 class Effect(NamedTuple):
-    """One change of the disk: its number, what kind of call made it, and on which path."""
+    """One change of the disk: its number, the kind of call that made it, the path, and the size."""
 
     number: int
     kind: str
@@ -50,24 +50,28 @@ class FaultPlan:
         self._listeners: list[Callable[[Effect], None]] = []
 
     def fail_at(self, effect: int, error: OSError, *, for_ever: bool = False) -> None:
-        """Let the effect with that number, and with `for_ever` all later ones, raise `error`."""
+        """Make the effect with number `effect` raise `error`; with `for_ever`, all later effects
+        too.
+        """
         if for_ever:
             self._fails_from = (effect, error)
         else:
             self._faults[effect] = Fault(error, 0)
 
     def short_write_at(self, effect: int, bytes_written: int, error: OSError) -> None:
-        """Let the append with number `effect` write only `bytes_written` bytes, then
-        raise `error`.
+        """Make the append with number `effect` write only `bytes_written` bytes, then raise
+        `error`.
         """
         self._faults[effect] = Fault(error, bytes_written)
 
     def fail_reads(self, path: Path, error: OSError) -> None:
-        """Let every read of the file at `path` raise `error`."""
+        """Make every read of the file at `path` raise `error`."""
         self._unreadable[path] = error
 
     def crash_at(self, effect: int) -> None:
-        """Raise SimulatedCrash instead of performing that effect, and from every later effect."""
+        """Raise SimulatedCrash instead of performing the effect with number `effect`, and instead
+        of every later one.
+        """
         self._crash_at = effect
 
     def on_effect(self, listener: Callable[[Effect], None]) -> None:

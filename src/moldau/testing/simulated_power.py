@@ -145,7 +145,9 @@ class DirectoryNode:
             self.pending.remove(change)
 
     def drop_pending(self) -> None:
-        """After a failed sync of a directory its changes stay pending: their state is unknown."""
+        """Does nothing: after a failed sync of a directory its changes stay pending, because their
+        state is unknown.
+        """
 
     def walk(self) -> "Iterator[Node]":
         """This directory and every node that is or was in it, once each."""

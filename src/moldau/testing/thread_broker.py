@@ -58,7 +58,7 @@ class ThreadBroker:
         settings: Kafka's broker settings, by name.
         directory: The directory for the data; a temporary one if it is None.
         port: The port of its listener; 0 selects a free one.
-        ahead_ms: How far the broker's clock is ahead of the real time at the start.
+        ahead_ms: How many milliseconds the broker's clock is ahead of real time at the start.
 
     Every method may be called from any thread. Methods that need a running broker raise MoldauError
     while it is stopped.
@@ -170,7 +170,7 @@ class ThreadBroker:
 
     @property
     def metrics_port(self) -> int | None:
-        """The port of /metrics, if moldau.metrics.port is set."""
+        """The port of /metrics; None unless moldau.metrics.port is set."""
         return self._running().metrics_port
 
     def create_topic(
@@ -192,7 +192,7 @@ class ThreadBroker:
     # Faults
 
     def fail_next(self, api: str, error: str, times: int = 1) -> None:
-        """Let the next requests of an API fail; they change nothing.
+        """Make the next requests of an API fail; they change nothing.
 
             broker.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER", times=3)
 
@@ -208,7 +208,7 @@ class ThreadBroker:
         self._with_faults(lambda faults: faults.fail_next(api, error, times))
 
     def delay(self, api: str, ms: int, times: int | None = None) -> None:
-        """Let requests of an API wait before they are handled.
+        """Make requests of an API wait before they are handled.
 
         Args:
             api: Kafka's name of the API.
@@ -221,7 +221,7 @@ class ThreadBroker:
         self._with_faults(lambda faults: faults.delay(api, ms, times))
 
     def clear_faults(self) -> None:
-        """Remove all faults and delays. Requests that wait are handled now."""
+        """Remove all faults and delays. Delayed requests are handled now."""
         self._with_faults(Faults.clear)
 
     def drop_connections(self) -> int:

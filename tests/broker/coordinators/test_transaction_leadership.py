@@ -17,14 +17,14 @@ from moldau.broker.cluster.producer_ids import ProducerIds
 from moldau.broker.coordinators.transactions import FEATURE, TransactionCoordinator
 from moldau.core.controller.topics.topic_names import TRANSACTION_STATE
 from moldau.core.transactions.states import TransactionState
-from moldau.core.transactions.transaction import Transaction
+from moldau.core.transactions.transaction import ProducerIdAndEpoch, Transaction
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import FeatureLevelRecord
 from moldau.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
-from moldau.types import BrokerId, TopicPartition
+from moldau.types import BrokerId, ProducerEpoch, TopicPartition
 
 S = TransactionState
 NUMBER = 90
@@ -57,17 +57,17 @@ class CoordinatorNode(MarkerNode):
 
         self.answers = [refuse] * count
 
-    async def begun(self, name: str) -> tuple[int, int]:
+    async def begun(self, name: str) -> ProducerIdAndEpoch:
         request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
         answer = await self.transactions.init_producer_id(request, 5)
         assert answer.error_code == 0, answer.error_code
-        return answer.producer_id, answer.producer_epoch
+        return ProducerIdAndEpoch(answer.producer_id, ProducerEpoch(answer.producer_epoch))
 
-    async def add(self, name: str, producer: tuple[int, int]) -> ErrorCode:
+    async def add(self, name: str, producer: ProducerIdAndEpoch) -> ErrorCode:
         return await self.transactions.add_partitions(name, *producer, [P0], transaction_version=2)
 
     async def end_transaction(
-        self, name: str, producer: tuple[int, int], *, commits: bool = True
+        self, name: str, producer: ProducerIdAndEpoch, *, commits: bool = True
     ) -> EndTxnResponse:
         request = EndTxnRequest(
             transactional_id=name,
@@ -163,7 +163,8 @@ async def test_a_new_leader_epoch_sends_markers_again_with_its_number(tmp_path: 
         assert (epochs[0], epochs[-1]) == (0, 1)
         assert not node.is_open("t", 0)
         assert len(node.markers) == 0
-        assert await node.add("a", (me[0], me[1] + 1)) is ErrorCode.NONE
+        after = ProducerIdAndEpoch(me.producer_id, ProducerEpoch(me.producer_epoch + 1))
+        assert await node.add("a", after) is ErrorCode.NONE
 
 
 async def test_a_damaged_record_fails_its_shard_and_no_other(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.protocol.records.batches import iterate_batches
 from moldau.protocol.records.control_records import ControlType, marker_of
 from moldau.storage.log.read import Isolation
-from moldau.types import Offset
+from moldau.types import Offset, ProducerEpoch
 
 S = TransactionState
 NONE = ErrorCode.NONE
@@ -192,7 +192,9 @@ async def test_exhausted_epochs_continue_with_another_producer_id(tmp_path: Path
     async with transaction_node(tmp_path) as node:
         me = await node.begun()
         shard = node.node.services.transactions.shard_of("a")
-        shard.transactions["a"] = replace(node.known(), producer_epoch=LAST_CLIENT_EPOCH)
+        shard.transactions["a"] = replace(
+            node.known(), producer_epoch=ProducerEpoch(LAST_CLIENT_EPOCH)
+        )
         me = (me[0], LAST_CLIENT_EPOCH)
         await node.add(me, 0)
         answer = await node.end(me, commits=True)

@@ -10,16 +10,18 @@ from broker.far_coordinator import TRANSACTION_STATE_NUMBER, coordinated
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.producers.verification import Verification
-from moldau.types import NO_LEADER, TopicPartition
+from moldau.types import NO_LEADER, ProducerEpoch, TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
-PRODUCER = (5, 0)
+PRODUCER = (5, ProducerEpoch(0))
 
 
 async def verify(
     node: DataNode, transactional_id: str = "t", *, epoch: int = 0, adds: bool = False
 ) -> ErrorCode:
-    codes = await node.verification.verify(transactional_id, 5, epoch, [ORDERS], adds=adds)
+    codes = await node.verification.verify(
+        transactional_id, 5, ProducerEpoch(epoch), [ORDERS], adds=adds
+    )
     return codes[ORDERS]
 
 

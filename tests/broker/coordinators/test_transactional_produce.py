@@ -30,7 +30,7 @@ from moldau.protocol.records.control_records import (
 from moldau.storage.log.log import Log
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.state import AppendOrigin
-from moldau.types import Offset
+from moldau.types import Offset, ProducerEpoch
 
 OLD, ABORTABLE, ADDING, NEWEST = 9, 11, 12, 13
 PID = 5
@@ -82,7 +82,7 @@ def end(node: DataNode, *, index: int = 0, epoch: int, version: int, commits: bo
     kind = ControlType.COMMIT if commits else ControlType.ABORT
     marker = end_transaction_marker(
         EndTransactionMarker(control_type=kind, coordinator_epoch=0),
-        MarkerOrigin(producer_id=PID, producer_epoch=epoch),
+        MarkerOrigin(producer_id=PID, producer_epoch=ProducerEpoch(epoch)),
         node.clock.wall_ms(),
     )
     node.replicas.lookup("orders", index).append(
@@ -112,7 +112,7 @@ async def test_only_the_first_batch_on_a_partition_is_verified(tmp_path: Path) -
         for sequence in range(4):
             assert await produce(node, of_transaction(sequence)) is ErrorCode.NONE
         assert len(coordinator.requests) == 1
-        assert log_of(node).producers.has_open_transaction(PID, 0)
+        assert log_of(node).producers.has_open_transaction(PID, ProducerEpoch(0))
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ async def test_the_next_transaction_may_be_verified_before_the_marker_of_the_las
         end(node, epoch=1, version=2)
         coordinator.release()
         assert await early is ErrorCode.NONE
-        assert log_of(node).producers.has_open_transaction(PID, 1)
+        assert log_of(node).producers.has_open_transaction(PID, ProducerEpoch(1))
 
 
 async def test_a_partition_that_moved_while_it_was_verified_takes_nothing(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from moldau.storage.disk.cached_views import view_of
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.state import AppendOrigin
 from moldau.testing.simulated_disk import SimulatedDisk
-from moldau.types import Offset
+from moldau.types import Offset, ProducerEpoch
 
 HERE = Path("/disk")
 PATIENCE_S = 20
@@ -152,7 +152,7 @@ async def test_aborted_transactions_are_returned_with_cold_batches() -> None:
         open_transaction(partition, batch_in_transaction)
         marker = end_transaction_marker(
             EndTransactionMarker(control_type=ControlType.ABORT, coordinator_epoch=0),
-            MarkerOrigin(producer_id=9, producer_epoch=0),
+            MarkerOrigin(producer_id=9, producer_epoch=ProducerEpoch(0)),
             node.clock.wall_ms(),
         )
         partition.append(bytearray(marker), origin=AppendOrigin.COORDINATOR, transaction_version=1)

@@ -34,7 +34,7 @@ from moldau.protocol.records.control_records import (
     end_transaction_marker,
 )
 from moldau.storage.producers.state import AppendOrigin
-from moldau.types import Offset
+from moldau.types import Offset, ProducerEpoch
 
 BY_NAME = 12
 NEWEST = 18
@@ -275,7 +275,7 @@ async def test_readers_of_committed_records_get_the_aborted_transactions(tmp_pat
         assert answer.aborted_transactions == []
         marker = end_transaction_marker(
             EndTransactionMarker(control_type=ControlType.ABORT, coordinator_epoch=0),
-            MarkerOrigin(producer_id=5, producer_epoch=0),
+            MarkerOrigin(producer_id=5, producer_epoch=ProducerEpoch(0)),
             node.clock.wall_ms(),
         )
         last = partition.append(
@@ -307,7 +307,7 @@ async def test_a_reader_of_committed_records_waits_for_the_end_of_the_transactio
         assert not waiting.done(), "more is committed, but none of it is stable"
         marker = end_transaction_marker(
             EndTransactionMarker(control_type=ControlType.ABORT, coordinator_epoch=0),
-            MarkerOrigin(producer_id=5, producer_epoch=1),
+            MarkerOrigin(producer_id=5, producer_epoch=ProducerEpoch(1)),
             node.clock.wall_ms(),
         )
         partition.append(bytearray(marker), origin=AppendOrigin.COORDINATOR, transaction_version=2)

@@ -23,6 +23,7 @@ from moldau.protocol.records.control_records import (
 )
 from moldau.storage.producers.state import AppendOrigin
 from moldau.testing.simulated_disk import SimulatedDisk
+from moldau.types import ProducerEpoch
 
 if TYPE_CHECKING:
     from moldau.protocol.messages.fetch import PartitionData
@@ -129,7 +130,7 @@ async def test_the_end_of_a_transaction_reveals_all_records_after_it() -> None:
         assert not late.done()
         marker = end_transaction_marker(
             EndTransactionMarker(control_type=ControlType.COMMIT, coordinator_epoch=0),
-            MarkerOrigin(producer_id=9, producer_epoch=0),
+            MarkerOrigin(producer_id=9, producer_epoch=ProducerEpoch(0)),
             node.clock.wall_ms(),
         )
         partition.append(bytearray(marker), origin=AppendOrigin.COORDINATOR, transaction_version=1)

@@ -19,13 +19,20 @@ from moldau.broker.handlers.offset_fetch import handle_offset_fetch
 from moldau.core.groups.offset_reading import AT_ONCE_MAX, OffsetReading
 from moldau.core.groups.offsets import OffsetStore
 from moldau.net import slices
+from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.fetch import FetchResponse
+from moldau.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -98,6 +105,23 @@ async def test_partitions_of_a_transaction(tmp_path: Path, version: int) -> None
         assert [each.partition_index for each in topics_answered[0].results_by_partition] == list(
             partitions
         )
+
+
+async def test_long_texts_of_few_settings(tmp_path: Path) -> None:
+    async with bench(tmp_path / "data") as node:
+        new = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+        await node.ask(CreateTopicsRequest(topics=[new]))
+        name = "leader.replication.throttled.replicas"
+        value = ",".join(f"{number}:1" for number in range(4_000))
+        configs = [AlterableConfig(name=name, value=value)]
+        resource = AlterConfigsResource(
+            resource_type=ConfigResourceType.TOPIC, resource_name="t", configs=configs
+        )
+        resources = Elements([resource])
+        answer = await node.ask(IncrementalAlterConfigsRequest(resources=resources))
+        assert resources.was_only_seen_by_threads
+        assert [each.error_code for each in answer.responses] == [ErrorCode.NONE]
+        assert node.image.config_of(ConfigResourceType.TOPIC, "t") == {name: value}
 
 
 async def test_topics_of_an_offset_fetch(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from moldau.testing import ThreadBroker
         lambda admin: admin.fence_producers("orders"),
     ],
 )
-def test_a_name_alone_is_not_taken_for_its_letters(node: ThreadBroker, use: Any) -> None:
+def test_a_single_str_is_refused_as_a_list_of_names(node: ThreadBroker, use: Any) -> None:
     with Admin(node.bootstrap) as admin, pytest.raises(ClientError, match=r"\['orders'\]"):
         use(admin)
 

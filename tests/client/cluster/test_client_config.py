@@ -18,18 +18,18 @@ def test_both_spellings_mean_the_same() -> None:
     assert client_config(ProducerConfig, texts, {}) == client_config(ProducerConfig, None, values)
 
 
-def test_defaults_are_kafkas_and_none_is_not_given() -> None:
+def test_defaults_are_kafkas_and_none_means_not_given() -> None:
     config = client_config(ConsumerConfig, {"group.id": None}, {"max_poll_records": None})
     assert (config.group_id, config.max_poll_records) == (None, 500)
 
 
-def test_lists_are_lists_or_texts() -> None:
+def test_lists_may_be_given_as_lists_or_texts() -> None:
     text = client_config(AdminConfig, None, {"bootstrap_servers": "a:1, b:2"})
     assert text.bootstrap_servers == ("a:1", "b:2")
     assert client_config(AdminConfig, None, {"bootstrap_servers": ["a:1", "b:2"]}) == text
 
 
-def test_functions_are_taken_where_kafka_wants_a_class() -> None:
+def test_functions_are_accepted_where_kafka_wants_a_class() -> None:
     config = client_config(ProducerConfig, None, {"value_serializer": str.encode})
     assert config.value_serializer("x") == b"x"
 

@@ -1,4 +1,4 @@
-"""A client finds its cluster again: brokers that come back or moved, idle connections."""
+"""A client finds its cluster again: brokers that restart or move, idle connections."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,8 +25,8 @@ SERVED = [
 ]
 
 
-class Signpost:
-    """A server that names other brokers, and counts its requests."""
+class MetadataServer:
+    """A server whose metadata names other brokers, and that counts its requests."""
 
     def __init__(self, *named: Address, error: ErrorCode = ErrorCode.NONE) -> None:
         self.named = named
@@ -57,39 +57,39 @@ async def cluster_at(address: object, **properties: str) -> AsyncIterator[Cluste
 
 async def test_rebootstrapping_uses_the_bootstrap_servers() -> None:
     nowhere = Address("127.0.0.1", 1)
-    signpost = Signpost(nowhere)
+    server = MetadataServer(nowhere)
     async with (
-        strange_server(signpost) as address,
+        strange_server(server) as address,
         cluster_at(address, reconnect_backoff_ms="1") as cluster,
     ):
         assert (await cluster.brokers())[1].address == nowhere
         (await cluster.connection(None)).channel.drop("gone")
-        signpost.named = (address,)
+        server.named = (address,)
         assert (await cluster.brokers())[1].address == address
 
 
 async def test_a_client_that_must_not_rebootstrap_does_not() -> None:
-    signpost = Signpost(Address("127.0.0.1", 1))
+    server = MetadataServer(Address("127.0.0.1", 1))
     async with (
-        strange_server(signpost) as address,
+        strange_server(server) as address,
         cluster_at(address, metadata_recovery_strategy="none") as cluster,
     ):
         await cluster.brokers()
         (await cluster.connection(None)).channel.drop("gone")
         with pytest.raises(NoBrokerError):
             await cluster.brokers()
-        assert signpost.requests == 1
+        assert server.requests == 1
 
 
 async def test_a_broker_can_make_a_client_rebootstrap() -> None:
-    sender = Signpost(error=ErrorCode.REBOOTSTRAP_REQUIRED)
+    sender = MetadataServer(error=ErrorCode.REBOOTSTRAP_REQUIRED)
     async with strange_server(sender) as other:
-        signpost = Signpost(other)
-        async with strange_server(signpost) as address, cluster_at(address) as cluster:
+        server = MetadataServer(other)
+        async with strange_server(server) as address, cluster_at(address) as cluster:
             await cluster.brokers()
             (await cluster.connection(None)).channel.drop("gone")
             await cluster.brokers()
-    assert (sender.requests, signpost.requests) == (1, 2)
+    assert (sender.requests, server.requests) == (1, 2)
 
 
 async def test_a_failing_broker_is_retried_with_growing_pauses() -> None:
@@ -101,7 +101,7 @@ async def test_a_failing_broker_is_retried_with_growing_pauses() -> None:
         for _ in range(4):
             with pytest.raises(NoBrokerError):
                 await cluster.brokers()
-        # 40, 80 and 160 ms, each a fifth less at least.
+        # Pauses of 40, 80 and 160 ms, each up to a fifth shorter.
         assert cluster.clock.mono_ms() - begun_ms >= 0.8 * (40 + 80 + 160)
 
 

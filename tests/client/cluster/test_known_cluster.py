@@ -14,7 +14,7 @@ def broker(node_id: int) -> Broker:
     return Broker(node_id, Address("localhost", 9000 + node_id), None)
 
 
-def said(leader: int, epoch: int, topic_id: Uuid = ONE) -> ClusterMetadata:
+def metadata_with(leader: int, epoch: int, topic_id: Uuid = ONE) -> ClusterMetadata:
     row = Partition(0, leader, epoch, (1, 2), (1, 2), ())
     topic = Topic("orders", topic_id, is_internal=False, partitions={0: row})
     brokers = {1: broker(1), 2: broker(2)}
@@ -23,27 +23,27 @@ def said(leader: int, epoch: int, topic_id: Uuid = ONE) -> ClusterMetadata:
 
 def test_an_older_answer_changes_nothing() -> None:
     known = KnownCluster()
-    known.update(said(leader=1, epoch=5))
-    known.update(said(leader=2, epoch=4))
+    known.update(metadata_with(leader=1, epoch=5))
+    known.update(metadata_with(leader=2, epoch=4))
     assert known.leader_of(PARTITION) == (1, 5)
-    known.update(said(leader=2, epoch=6))
+    known.update(metadata_with(leader=2, epoch=6))
     assert known.leader_of(PARTITION) == (2, 6)
 
 
 def test_stale_metadata_is_kept() -> None:
     known = KnownCluster()
-    known.update(said(leader=1, epoch=5))
+    known.update(metadata_with(leader=1, epoch=5))
     known.mark_stale()
     assert not known.is_fresh("orders")
-    known.update(said(leader=2, epoch=4))
+    known.update(metadata_with(leader=2, epoch=4))
     assert known.leader_of(PARTITION) == (1, 5)
     assert known.is_fresh("orders")
 
 
 def test_a_recreated_topic_begins_with_new_epochs() -> None:
     known = KnownCluster()
-    known.update(said(leader=1, epoch=5))
-    known.update(said(leader=2, epoch=0, topic_id=TWO))
+    known.update(metadata_with(leader=1, epoch=5))
+    known.update(metadata_with(leader=2, epoch=0, topic_id=TWO))
     assert known.leader_of(PARTITION) == (2, 0)
     assert known.name_of(TWO) == "orders"
     assert known.name_of(ONE) is None
@@ -52,7 +52,7 @@ def test_a_recreated_topic_begins_with_new_epochs() -> None:
 def test_a_hint_counts_if_it_is_newer_and_says_where() -> None:
     known = KnownCluster()
     assert not known.update_leader(PARTITION, 2, 9)
-    known.update(said(leader=1, epoch=5))
+    known.update(metadata_with(leader=1, epoch=5))
     assert not known.update_leader(PARTITION, 2, 5)
     assert not known.update_leader(PARTITION, 3, 6)
     assert known.update_leader(PARTITION, 3, 6, [broker(3)])
@@ -62,7 +62,7 @@ def test_a_hint_counts_if_it_is_newer_and_says_where() -> None:
 
 def test_a_deleted_topic_is_forgotten() -> None:
     known = KnownCluster()
-    known.update(said(leader=1, epoch=5))
+    known.update(metadata_with(leader=1, epoch=5))
     known.update(ClusterMetadata("cluster", 1, {}, {}, frozenset({"orders"}), {}))
     assert known.leader_of(PARTITION) is None
     assert known.name_of(ONE) is None

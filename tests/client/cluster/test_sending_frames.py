@@ -1,4 +1,4 @@
-"""Tables of every maker are sent as they are."""
+"""Data frames and tables of every library are sent without being converted first."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +20,7 @@ BEFORE_1970 = datetime(1969, 12, 31, 23, 59, 59, 998_000, tzinfo=UTC)
 TIMES_MS = [1_700_000_000_000, 1_700_000_000_001, 1_700_000_000_002]
 
 
-def frames() -> dict[str, Any]:
+def data_frames() -> dict[str, Any]:
     columns = {"key": KEYS, "value": VALUES, "beside": [1, 2, 3], "partition": [1, 1, 1]}
     with_times = {**columns, "timestamp": pd.to_datetime(TIMES_MS, unit="ms", utc=True)}
     polars = pl.DataFrame({**columns, "timestamp": TIMES_MS}).with_columns(
@@ -41,11 +41,11 @@ def frames() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("maker", frames())
-def test_frames_are_sent_as_they_are(node: ThreadBroker, maker: str) -> None:
+@pytest.mark.parametrize("kind", data_frames())
+def test_data_frames_are_sent_without_conversion(node: ThreadBroker, kind: str) -> None:
     topic = fresh_topic(node, 2)
     with producer_of(node) as producer:
-        sent = producer.send_table(topic, frames()[maker]).result(PATIENCE_S)
+        sent = producer.send_table(topic, data_frames()[kind]).result(PATIENCE_S)
     assert sum(one.records for one in sent) == len(VALUES)
     found = stored(node, topic)
     assert found[0] == []
@@ -56,7 +56,7 @@ def test_frames_are_sent_as_they_are(node: ThreadBroker, maker: str) -> None:
     ]
 
 
-def test_headers_of_a_frame_are_sent(node: ThreadBroker) -> None:
+def test_headers_of_a_data_frame_are_sent(node: ThreadBroker) -> None:
     topic = fresh_topic(node, 2)
     headers = [[{"key": "from", "value": b"web"}], [], None]
     frame = pl.DataFrame({"key": KEYS, "value": VALUES, "headers": headers})
@@ -70,7 +70,7 @@ def test_headers_of_a_frame_are_sent(node: ThreadBroker) -> None:
     }
 
 
-def test_frames_that_cannot_be_sent_are_an_error_of_one_line(node: ThreadBroker) -> None:
+def test_data_frames_that_cannot_be_sent_are_an_error_of_one_line(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     wrong: list[tuple[Any, str]] = [
         (pd.DataFrame({"amount": ["a"]}), "no column named value"),

@@ -55,7 +55,7 @@ async def test_batches_and_positions(node: ThreadBroker) -> None:
         assert await consumer.partitions_for(topic) == [place]
 
 
-async def test_a_seek_before_the_fetch_is_sent_is_not_answered_by_it(node: ThreadBroker) -> None:
+async def test_a_seek_drops_the_response_to_a_fetch_from_before_it(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     for start in (0, 10):
         produce(node.bootstrap, topic, [b"%d" % i for i in range(start, start + 10)], 0)

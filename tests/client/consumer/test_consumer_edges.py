@@ -83,11 +83,11 @@ def test_a_permanent_error_is_not_retried_at_once(node: ThreadBroker) -> None:
             with pytest.raises(KafkaError, match="TOPIC_AUTHORIZATION_FAILED"):
                 consumer.poll(30)
             errors += 1
-        # Kafka's pauses are up to a fifth shorter than they are set.
+        # As in Kafka, pauses may be up to a fifth shorter than configured.
         assert time.monotonic() - began > 3 * 0.04
 
 
-class Spoilt:
+class AlwaysFailing:
     """A listener and an interceptor that always fail."""
 
     def on_partitions_revoked(self, *_: Any) -> None:
@@ -103,7 +103,7 @@ class Spoilt:
 def test_failing_interceptors_lose_no_record(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"a", b"b"], 0)
-    with consumer_of(node, interceptor_classes=[Spoilt]) as consumer:
+    with consumer_of(node, interceptor_classes=[AlwaysFailing]) as consumer:
         consumer.subscribe(topic)
         assert values(read(consumer, 2)) == [b"a", b"b"]
         consumer.commit()
@@ -116,7 +116,7 @@ def test_an_error_in_a_listener_does_not_block_the_group(node: ThreadBroker) -> 
     topic, group = fresh_topic(node), fresh_name("group")
     produce(node.bootstrap, topic, [b"a"], 0)
     consumer = consumer_of(node, group_id=group)
-    consumer.subscribe(topic, listener=Spoilt())
+    consumer.subscribe(topic, listener=AlwaysFailing())
     read(consumer, 1)
     with pytest.raises(ValueError, match="revoked"):
         consumer.close()
@@ -187,7 +187,7 @@ def test_an_interrupted_poll_leaves_no_tasks(node: ThreadBroker) -> None:
     try:
         with consumer_of(node) as consumer:
             consumer.subscribe(topic)
-            # From before anything is connected to in the middle of joining.
+            # Interrupts it at any point, from before the first connection to the middle of joining.
             for number in range(30):
                 signal.setitimer(signal.ITIMER_REAL, 0.0005 + number * 0.0005)
                 with contextlib.suppress(KeyboardInterrupt):
@@ -205,22 +205,22 @@ def test_a_topic_without_metadata_during_an_assignment_is_assigned_soon_after(
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"a"], 0)
 
-    class Unlucky(RangeAssignor):
-        is_unlucky = False
+    class AssignorWithoutMetadata(RangeAssignor):
+        must_fail = False
 
         def user_data(self, view: Any) -> bytes | None:
-            if self.is_unlucky:
-                self.is_unlucky = False
+            if self.must_fail:
+                self.must_fail = False
                 node.fail_next("Metadata", "LEADER_NOT_AVAILABLE")
             return super().user_data(view)
 
-    assignor = Unlucky()
+    assignor = AssignorWithoutMetadata()
     with consumer_of(node, partition_assignment_strategy=[assignor]) as consumer:
         consumer.subscribe(topic)
         assert values(read(consumer, 1)) == [b"a"]
-        assignor.is_unlucky = True
+        assignor.must_fail = True
         consumer._do(consumer._engine.group.step, RejoinNeeded("a test wants it"))  # type: ignore[union-attr]
-        poll_until(lambda: not assignor.is_unlucky, consumer)
+        poll_until(lambda: not assignor.must_fail, consumer)
         produce(node.bootstrap, topic, [b"b"], 0)
         assert values(read(consumer, 1)) == [b"b"]
 

@@ -192,7 +192,7 @@ def test_responses_cut_in_the_middle_neither_lose_nor_duplicate_records() -> Non
             consumer.assign([(topic, 0)])
             proxy.cut_in_the_middle(5)
             assert values(read(consumer, 5000)) == written
-            assert proxy.are_cut
+            assert proxy.has_cut_responses
             assert consumer.metrics()["fetches_failed"] >= 5
 
 
@@ -203,8 +203,8 @@ def test_a_commit_whose_response_was_lost_is_retried() -> None:
         with consumer_of(node, heartbeat_interval_ms=100, **SETTINGS) as consumer:
             consumer.subscribe(topic)
             poll_until(lambda: bool(consumer.assignment()), consumer)
-            proxy.swallow_answers()
-            cutter = threading.Thread(target=proxy.cut_when_swallowed)
+            proxy.drop_responses()
+            cutter = threading.Thread(target=proxy.cut_after_dropped_response)
             cutter.start()
             consumer.commit({(topic, 0): 7})
             cutter.join()
@@ -259,7 +259,7 @@ def test_a_silent_broker_is_waited_for_until_the_timeout(use: Any) -> None:
         with consumer_of(node, **SETTINGS, **settings) as consumer:
             consumer.subscribe(topic)
             poll_until(lambda: bool(consumer.assignment()), consumer)
-            proxy.swallow_answers()
+            proxy.drop_responses()
             with pytest.raises(MoldauError):
                 use(consumer, topic)
             # Polling continues, without records.

@@ -22,7 +22,7 @@ from moldau.types import TopicPartition
 ALL_ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
 
 
-class Diary:
+class CallRecorder:
     """A listener that records its calls."""
 
     def __init__(self) -> None:
@@ -79,32 +79,32 @@ def test_members_share_and_take_over(node: ThreadBroker, assignor: str) -> None:
 
 def test_eager_members_give_up_everything_first(node: ThreadBroker) -> None:
     topic = fresh_topic(node, 2)
-    diary = Diary()
+    recorder = CallRecorder()
     with members(node, 2, partition_assignment_strategy=["range"]) as (one, two):
-        one.subscribe(topic, listener=diary)
-        poll_until(lambda: len(diary.calls) == 1, one)
+        one.subscribe(topic, listener=recorder)
+        poll_until(lambda: len(recorder.calls) == 1, one)
         two.subscribe(topic)
         poll_until(lambda: sizes(one, two) == [1, 1], one, two)
         both = {TopicPartition(topic, 0), TopicPartition(topic, 1)}
         mine = one.assignment()
-        assert diary.calls == [("assigned", both), ("revoked", both), ("assigned", mine)]
+        assert recorder.calls == [("assigned", both), ("revoked", both), ("assigned", mine)]
         one.close()
-    assert diary.calls[3:] == [("revoked", mine)]
-    assert diary.threads == {threading.get_ident()}
+    assert recorder.calls[3:] == [("revoked", mine)]
+    assert recorder.threads == {threading.get_ident()}
 
 
 def test_cooperative_members_keep_what_stays_theirs(node: ThreadBroker) -> None:
     topic = fresh_topic(node, 2)
-    diary = Diary()
+    recorder = CallRecorder()
     settings = {"partition_assignment_strategy": ["cooperative-sticky"]}
     with members(node, 2, **settings) as (one, two):
-        one.subscribe(topic, listener=diary)
-        poll_until(lambda: len(diary.calls) == 1, one)
+        one.subscribe(topic, listener=recorder)
+        poll_until(lambda: len(recorder.calls) == 1, one)
         two.subscribe(topic)
         poll_until(lambda: sizes(one, two) == [1, 1], one, two)
         moved = two.assignment()
         poll_until(lambda: one._engine.group is not None and one._engine.group.is_stable, one, two)
-        calls = [entry for entry in diary.calls[1:] if entry[1]]
+        calls = [entry for entry in recorder.calls[1:] if entry[1]]
         assert calls == [("revoked", moved)]
 
 
@@ -214,13 +214,13 @@ def test_a_leader_notices_new_partitions(node: ThreadBroker) -> None:
 def test_a_subscription_can_change(node: ThreadBroker) -> None:
     first, second = fresh_topic(node, 2), fresh_topic(node, 3)
     settings = {"partition_assignment_strategy": ["cooperative-sticky"]}
-    diary = Diary()
+    recorder = CallRecorder()
     with members(node, 1, **settings) as (one,):
-        one.subscribe(first, listener=diary)
+        one.subscribe(first, listener=recorder)
         poll_until(lambda: sizes(one) == [2], one)
-        one.subscribe([second], listener=diary)
+        one.subscribe([second], listener=recorder)
         poll_until(lambda: sizes(one) == [3], one)
-        assert [what for what, _ in diary.calls] == ["assigned", "revoked", "assigned"]
+        assert [what for what, _ in recorder.calls] == ["assigned", "revoked", "assigned"]
         one.unsubscribe()
         assert (one.assignment(), one.subscription()) == (set(), set())
 
@@ -273,10 +273,10 @@ def test_a_member_stays_while_its_user_is_busy(node: ThreadBroker) -> None:
 def test_a_member_that_polls_too_late_loses_its_partitions_and_rejoins(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"a", b"b"], 0)
-    diary = Diary()
+    recorder = CallRecorder()
     settings = {"max_poll_interval_ms": 1000, "enable_auto_commit": False}
     with members(node, 2, **settings) as (slow, other):
-        slow.subscribe(topic, listener=diary)
+        slow.subscribe(topic, listener=recorder)
         read(slow, 2)
         other.subscribe(topic)
         # The first one does not poll: the group continues without it.
@@ -286,7 +286,7 @@ def test_a_member_that_polls_too_late_loses_its_partitions_and_rejoins(node: Thr
         other.close()
         # The poll that returns the partition may also return its records.
         again = values(read(slow, 2))
-        assert [what for what, partitions in diary.calls if partitions] == [
+        assert [what for what, partitions in recorder.calls if partitions] == [
             "assigned",
             "lost",
             "assigned",
@@ -300,14 +300,14 @@ def test_partitions_of_a_removed_member_are_lost_not_revoked(
 ) -> None:
     topic = fresh_topic(node)
     mine = {TopicPartition(topic, 0)}
-    diary = Diary()
+    recorder = CallRecorder()
     with members(node, 1, partition_assignment_strategy=[assignor]) as (one,):
-        one.subscribe(topic, listener=diary)
+        one.subscribe(topic, listener=recorder)
         poll_until(lambda: sizes(one) == [1], one)
         node.fail_next("Heartbeat", "UNKNOWN_MEMBER_ID")
-        poll_until(lambda: len(diary.calls) == 2, one)
+        poll_until(lambda: len(recorder.calls) == 2, one)
         assert one.assignment() == set()
-    assert diary.calls == [("assigned", mine), ("lost", mine)]
+    assert recorder.calls == [("assigned", mine), ("lost", mine)]
 
 
 def test_closing_leaves_the_group_at_once(node: ThreadBroker) -> None:
@@ -323,21 +323,21 @@ def test_closing_leaves_the_group_at_once(node: ThreadBroker) -> None:
 def test_a_static_member_comes_back_to_its_partitions(node: ThreadBroker) -> None:
     topic = fresh_topic(node, 2)
     group = fresh_name("group")
-    diary = Diary()
+    recorder = CallRecorder()
     settings = {"group_id": group, "heartbeat_interval_ms": 100}
     with consumer_of(node, group_instance_id="b", **settings) as other:
         first = consumer_of(node, group_instance_id="a", **settings)
         first.subscribe(topic)
-        other.subscribe(topic, listener=diary)
+        other.subscribe(topic, listener=recorder)
         poll_until(lambda: sizes(first, other) == [1, 1], first, other)
         mine = first.assignment()
-        count = len(diary.calls)
+        count = len(recorder.calls)
         first.close()
         with consumer_of(node, group_instance_id="a", **settings) as again:
             again.subscribe(topic)
             poll_until(lambda: sizes(again) == [1], again, other)
             assert again.assignment() == mine
-            assert len(diary.calls) == count
+            assert len(recorder.calls) == count
 
 
 def test_a_new_owner_of_an_instance_id_fences_the_old_one(node: ThreadBroker) -> None:

@@ -34,7 +34,7 @@ from moldau.testing import ProcessBroker, ThreadBroker, broker
 from moldau.types import TopicPartition
 
 
-def test_without_answers_memory_is_bounded_and_closing_loses_nothing() -> None:
+def test_with_acks_0_memory_is_bounded_and_closing_loses_nothing() -> None:
     with broker(process=True) as running:
         assert isinstance(running, ProcessBroker)
         running.create_topic("stalled", 1)
@@ -54,7 +54,7 @@ def test_without_answers_memory_is_bounded_and_closing_loses_nothing() -> None:
             assert producer.send("stalled", b"last").result(PATIENCE_S).offset == taken
 
 
-def test_without_answers_order_is_kept(node: ThreadBroker) -> None:
+def test_with_acks_0_order_is_kept(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     with producer_of(node, acks=0, batch_size=0, linger_ms=0) as producer:
         deliveries = [producer.send(topic, value) for value in numbered(2_000)]
@@ -179,7 +179,7 @@ def test_partitions_that_are_known_but_have_no_buffer_yet_are_not_chosen(
         assert {engine.next_partition(topic) for _ in range(200)} == {0, 1}
 
 
-class Spoilt:
+class AlwaysFailing:
     def on_acknowledgement(self, *_: Any) -> None:
         raise ValueError("acknowledged")
 
@@ -197,7 +197,7 @@ class Listening:
 
 def test_errors_of_interceptors_are_harmless(node: ThreadBroker) -> None:
     topic, listening = fresh_topic(node), Listening()
-    with producer_of(node, interceptor_classes=[Spoilt, listening], linger_ms=0) as producer:
+    with producer_of(node, interceptor_classes=[AlwaysFailing, listening], linger_ms=0) as producer:
         for _ in range(20):
             producer.send(topic, b"a").result(PATIENCE_S)
     assert listening.offsets == list(range(20))

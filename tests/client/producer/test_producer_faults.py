@@ -136,7 +136,7 @@ def test_requests_cut_in_the_middle_neither_lose_nor_duplicate_records(
                 sent = producer.send_many("t", values)
                 expected += values
                 assert sum(one.records for one in sent.result(PATIENCE_S)) == 1_000
-                assert proxy.is_whole
+                assert proxy.has_cut_request
             assert producer.metrics()["batches_retried"] >= 9
         assert values_of(node, "t") == expected
 
@@ -149,10 +149,10 @@ def test_lost_responses_duplicate_no_records(make_producer: ProducerMaker) -> No
             producer.send("t", b"first").result(PATIENCE_S)
             for round_number in range(10):
                 values = numbered(30, 1000 * round_number)
-                proxy.swallow_answers()
+                proxy.drop_responses()
                 deliveries = [producer.send("t", value) for value in values]
                 expected += values
-                proxy.cut_when_swallowed()
+                proxy.cut_after_dropped_response()
                 producer.flush(PATIENCE_S)
                 assert all(one.exception(0) is None for one in deliveries)
             assert producer.metrics()["batches_retried"] >= 10

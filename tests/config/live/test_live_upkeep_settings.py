@@ -28,6 +28,7 @@ from system.node.questions import EARLIEST, delete_records, offset_at
 from moldau.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record
+from moldau.types import ProducerEpoch
 
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 STARTS = "log-start-offset-checkpoint"
@@ -134,7 +135,9 @@ def test_old_segments_are_checked_as_often_as_configured() -> None:
 
 def write_as_a_producer(node: LiveNode) -> int:
     producer_id = next(_producers)
-    options = BatchOptions(producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    options = BatchOptions(
+        producer_id=producer_id, producer_epoch=ProducerEpoch(0), base_sequence=0
+    )
     content = build_batch([Record(0, node.now_ms, None, b"a")], options)
     assert node.write_batch("watched", content) == 0
     return producer_id

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from pipelines.http_server import Told, serving
+from pipelines.http_server import Response, serving
 from pipelines.pipeline_files import written
 
 import moldau.pipelines as mp
@@ -18,17 +18,17 @@ from moldau.pipelines.run.run_folder import folder_of
 NOWHERE = PollPosition()
 
 
-def answering(request: BaseHTTPRequestHandler) -> Told:
+def answering(request: BaseHTTPRequestHandler) -> Response:
     path = urlsplit(request.path).path
     if path == "/same" and request.headers.get("If-None-Match") == '"1"':
-        return Told(304)
+        return Response(304)
     if path == "/away":
-        return Told(302, b"", {"Location": "http://elsewhere.invalid/"})
+        return Response(302, b"", {"Location": "http://elsewhere.invalid/"})
     if path == "/moved":
-        return Told(302, b"", {"Location": "/same"})
+        return Response(302, b"", {"Location": "/same"})
     if path.startswith("/status/"):
-        return Told(int(path.removeprefix("/status/")), b"no\nluck")
-    return Told(
+        return Response(int(path.removeprefix("/status/")), b"no\nluck")
+    return Response(
         200, json.dumps(dict(parse_qsl(urlsplit(request.path).query))).encode(), {"ETag": '"1"'}
     )
 

@@ -247,7 +247,7 @@ steps:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"table": "amuonts"}, "there is no table amuonts; did you mean amounts?"),
         ({"by": "idd"}, "table amounts has no column 'idd'; did you mean id?"),
@@ -263,7 +263,7 @@ steps:
     ],
 )
 def test_invalid_tables_are_an_error_of_one_line(
-    session: Any, postgres: PostgresProcess, tmp_path: Path, changes: dict[str, str], said: str
+    session: Any, postgres: PostgresProcess, tmp_path: Path, changes: dict[str, str], message: str
 ) -> None:
     if not postgres.rows("SELECT to_regclass('amounts')")[0][0]:
         postgres.rows("CREATE TABLE amounts (id int PRIMARY KEY, n int)")
@@ -284,7 +284,7 @@ def test_invalid_tables_are_an_error_of_one_line(
     pipeline = mp.load(written(tmp_path, "wrong.yaml", WRONG.format(**known)))
     with pytest.raises(MoldauError) as caught:
         run_once(session, pipeline, tmp_path)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert PASSWORD not in str(caught.value)
 

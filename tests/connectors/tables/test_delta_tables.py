@@ -39,12 +39,12 @@ def test_columns_may_be_added_and_removed_but_not_change(session: Any, lake: Pat
     whole = [(0, None, None), (1, None, None), (2, "new", {"x": 1}), (None, "old", None)]
     assert rows_of(lake) == whole
     version, files = DeltaTable(lake).version(), set(lake.rglob("*"))
-    for statement, said in (
+    for statement, message in (
         ("SELECT 1 AS word", "its column word is string, and the flow's is integer"),
         ("SELECT struct('a' AS x) AS part", "its column part is .*integer.* flow's is .*string"),
         ("SELECT 1L AS id, 'a' AS WORD", "Duplicate field name .*WORD"),
     ):
-        with pytest.raises(mp.MoldauError, match=f"table .*/lake: .*{said}") as caught:
+        with pytest.raises(mp.MoldauError, match=f"table .*/lake: .*{message}") as caught:
             put(lake, session.sql(statement), 3)
         assert "\n" not in str(caught.value)
     with pytest.raises(mp.MoldauError, match="partitioned by nothing, and partition_by says word"):

@@ -17,7 +17,7 @@ from moldau.protocol.records.control_records import (
     end_transaction_marker,
 )
 from moldau.protocol.records.record import Record
-from moldau.types import TopicPartition, Uuid
+from moldau.types import ProducerEpoch, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from moldau.protocol.records.record_loops import ConsumerRecord
@@ -187,7 +187,7 @@ def test_aborted_records_are_skipped() -> None:
     content = (
         batch(range(2), producer_id=1, base_sequence=0, **transactional)
         + batch(range(2, 4), producer_id=2, base_sequence=0, **transactional)
-        + end_transaction_marker(marker, MarkerOrigin(1, 0, 4), 1)
+        + end_transaction_marker(marker, MarkerOrigin(1, ProducerEpoch(0), 4), 1)
         + batch(range(5, 6), producer_id=1, base_sequence=2, **transactional)
     )
     fetched = Fetched(state_at(0), FetchedBytes(buffer=content, aborted=[(1, 0)]))
@@ -197,7 +197,7 @@ def test_aborted_records_are_skipped() -> None:
 
 def test_a_position_moves_past_invisible_records() -> None:
     marker = EndTransactionMarker(ControlType.COMMIT, 0)
-    content = end_transaction_marker(marker, MarkerOrigin(1, 0, 0), 1)
+    content = end_transaction_marker(marker, MarkerOrigin(1, ProducerEpoch(0), 0), 1)
     state = state_at(0)
     assert taken(Fetched(state, FetchedBytes(buffer=content))) == []
     assert state.position == 1

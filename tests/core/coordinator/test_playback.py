@@ -29,6 +29,7 @@ from moldau.protocol.records.control_records import (
     MarkerOrigin,
     end_transaction_marker,
 )
+from moldau.types import ProducerEpoch
 
 
 class Loaded:
@@ -50,7 +51,9 @@ class Loaded:
     def end_transaction(self, producer_id: int, control_type: ControlType) -> None:
         marker = end_transaction_marker(
             EndTransactionMarker(control_type, coordinator_epoch=0),
-            MarkerOrigin(producer_id, producer_epoch=0, base_offset=self.next_offset),
+            MarkerOrigin(
+                producer_id, producer_epoch=ProducerEpoch(0), base_offset=self.next_offset
+            ),
             now_ms=0,
         )
         self._replay(RecordBatch(marker))

@@ -37,7 +37,7 @@ from moldau.protocol.messages.list_groups import ListedGroup
 from moldau.protocol.messages.offset_commit import OffsetCommitRequest
 from moldau.protocol.messages.sync_group import SyncGroupRequest
 from moldau.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from moldau.types import NO_PRODUCER_ID, ZERO_UUID, Uuid
+from moldau.types import NO_PRODUCER_ID, ZERO_UUID, Offset, ProducerEpoch, Uuid
 
 START_MS = 1_000_000
 CALLER = Caller(client_id="c", client_host="/127.0.0.1", principal="User:ANONYMOUS")
@@ -114,7 +114,7 @@ class Bench:
             if append.writer is not None:
                 producer_id = self.producers[offset] = append.writer.producer_id
             if append.replays:
-                self.shard.replay(_through_bytes(record), offset, producer_id)
+                self.shard.replay(_through_bytes(record), Offset(offset), producer_id)
         if append.sequel is not None:
             turn = self.turn()
             self.shard.appended(append.sequel, turn)
@@ -198,7 +198,7 @@ class Bench:
     def commit_in_transaction(self, request: TxnOffsetCommitRequest) -> AnyTicket:
         turn, ticket = self.turn(), self.ticket()
         decision = self.shard.offsets.decide_transactional_commit(request, turn.now_ms)
-        writer = Writer(request.producer_id, request.producer_epoch)
+        writer = Writer(request.producer_id, ProducerEpoch(request.producer_epoch))
         replies = [Reply(ticket, decision.response)]
         turn.append(Append(records=decision.records, replays=True, replies=replies, writer=writer))
         self.perform(turn)
@@ -208,7 +208,7 @@ class Bench:
         turn = self.turn()
         marker = Marker(
             producer_id=producer_id,
-            producer_epoch=0,
+            producer_epoch=ProducerEpoch(0),
             coordinator_epoch=0,
             transaction_version=1,
             commits=commits,
@@ -242,7 +242,7 @@ def replay_log(
             continue
         record = decode_group_record(entry.key, entry.value)
         if record is not None:
-            shard.replay(record, offset, producers.get(offset, NO_PRODUCER_ID))
+            shard.replay(record, Offset(offset), producers.get(offset, NO_PRODUCER_ID))
 
 
 def _through_bytes(record: CoordinatorRecord) -> CoordinatorRecord:

@@ -23,6 +23,7 @@ from moldau.protocol.log_records.share_group_metadata import (
     ShareGroupMetadataKey,
     ShareGroupMetadataValue,
 )
+from moldau.types import Offset
 
 CONSUMER_GROUP = CoordinatorRecord(
     ConsumerGroupMetadataKey(group_id="g"), ConsumerGroupMetadataValue(epoch=4)
@@ -128,7 +129,7 @@ def test_records_of_every_type_belong_to_a_group_with_any_value(record_type: int
     assert record is not None
     assert record.value is UNREAD
     bench = Bench()
-    bench.shard.replay(record, 0)
+    bench.shard.replay(record, Offset(0))
     assert isinstance(bench.shard.registry.get("g"), ForeignGroup)
-    bench.shard.replay(CoordinatorRecord(key), 1)
+    bench.shard.replay(CoordinatorRecord(key), Offset(1))
     assert bench.shard.registry.get("g") is None

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.core.producer import _batching_twin
+from moldau.core.producer.batching import Hooks, Limits
 from moldau.protocol.records.batch_builder import (
     BatchFacts,
     BatchOptions,
@@ -37,13 +38,13 @@ records = st.lists(st.tuples(octets, octets, headers, times), min_size=1, max_si
 def appender(loops: Any, *, batch: int = 200, growth: int = 400, memory: int = 10_000) -> Any:
     woken: list[bool] = []
     made = loops.Appender(
-        (batch, growth, 5_000, memory),
-        (
-            lambda: 7,
-            lambda: woken.append(True),
-            lambda topic: (topic.sticky + 1) % topic.partition_count,
-            None,
-            contextlib.nullcontext(),
+        Limits(batch, growth, record_bytes_max=5_000, memory_bytes=memory),
+        Hooks(
+            now_ms=lambda: 7,
+            wake=lambda: woken.append(True),
+            choose=lambda topic: (topic.sticky + 1) % topic.partition_count,
+            waiter=None,
+            lock=contextlib.nullcontext(),
         ),
     )
     return made, woken
@@ -186,8 +187,8 @@ def test_appending_many_stops_at_a_record_for_the_slower_path(loops: Any) -> Non
 def test_threads_that_append_while_batches_are_sealed_lose_nothing(loops: Any) -> None:
     guard = threading.RLock()
     made = loops.Appender(
-        (200, 400, 5_000, 1 << 40),
-        (lambda: 7, lambda: None, lambda topic: topic.sticky, None, guard),
+        Limits(200, 400, record_bytes_max=5_000, memory_bytes=1 << 40),
+        Hooks(lambda: 7, lambda: None, lambda topic: topic.sticky, None, guard),
     )
     made.add_topic(loops.TopicBuffers("t", 1, True, True))
 

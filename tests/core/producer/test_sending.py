@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.core.client.backoff import Backoff
-from moldau.core.producer.batching import Appender, Batch, TopicBuffers
+from moldau.core.producer.batching import Appender, Batch, Hooks, Limits, TopicBuffers
 from moldau.core.producer.partition_queue import Outgoing, ProducerIdentity
 from moldau.core.producer.sending import Sending, SendRules, Verdict
 from moldau.core.producer.splitting import halves
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.records.batches import RecordBatch
-from moldau.types import PRODUCER_EPOCH_MAX
+from moldau.types import PRODUCER_EPOCH_MAX, ProducerEpoch
 
 TOPIC = "t"
-IDENTITY = ProducerIdentity(7, 0)
+IDENTITY = ProducerIdentity(7, ProducerEpoch(0))
 RULES = SendRules(linger_ms=10, delivery_timeout_ms=1_000, backoff=Backoff(10, 50))
 
 
@@ -63,9 +63,15 @@ class Producing:
     def __init__(self, rules: SendRules = RULES, *, batch_bytes: int = 120) -> None:
         self.sending = Sending(rules)
         self.now_ms = 0.0
-        hooks = (lambda: 0, lambda: None, lambda buffers: buffers.sticky, None)
         self.appender = Appender(
-            (batch_bytes, batch_bytes, 1 << 20, 1 << 30), (*hooks, contextlib.nullcontext())
+            Limits(batch_bytes, batch_bytes, record_bytes_max=1 << 20, memory_bytes=1 << 30),
+            Hooks(
+                now_ms=lambda: 0,
+                wake=lambda: None,
+                choose=lambda buffers: buffers.sticky,
+                waiter=None,
+                lock=contextlib.nullcontext(),
+            ),
         )
         self.appender.add_topic(TopicBuffers(TOPIC, 4, True, True))
         self.sending.identified(IDENTITY)
@@ -194,7 +200,7 @@ def test_the_last_epoch_is_followed_by_a_new_id() -> None:
     (request,) = producer.take()
     producer.classify(request[0], ErrorCode.UNKNOWN_PRODUCER_ID)
     assert producer.sending.identity is None
-    producer.sending.identified(ProducerIdentity(8, 0))
+    producer.sending.identified(ProducerIdentity(8, ProducerEpoch(0)))
     producer.now_ms = 1_000
     (request,) = producer.take()
     assert (request[0].identity, request[0].sequence) == ((8, 0), 0)

@@ -33,7 +33,7 @@ from moldau.core.transactions.transaction_records import (
 from moldau.core.transactions.transaction_shard import TransactionShard, TransactionTurn
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.types import TopicPartition
+from moldau.types import Offset, ProducerEpoch, TopicPartition
 
 START_MS = 1_000_000
 ID = "tx"
@@ -179,7 +179,7 @@ class Bench:
         init = Init(
             transactional_id=name,
             timeout_ms=timeout_ms,
-            expected=None if expected is None else ProducerIdAndEpoch(*expected),
+            expected=None if expected is None else _identity(expected),
         )
         fresh = self.fresh_id(name)
         return self.begin(lambda ticket, turn: self.shard.init(init, fresh, ticket, turn))
@@ -196,7 +196,7 @@ class Bench:
     ) -> AnyTicket:
         add = AddPartitions(
             transactional_id=name,
-            producer=ProducerIdAndEpoch(*producer),
+            producer=_identity(producer),
             partitions=partitions or (P0,),
             client_version=self.version if client_version is None else client_version,
         )
@@ -215,7 +215,7 @@ class Bench:
     ) -> AnyTicket:
         end = End(
             transactional_id=name,
-            producer=ProducerIdAndEpoch(*producer),
+            producer=_identity(producer),
             commits=commits,
             client_version=self.version if client_version is None else client_version,
         )
@@ -256,4 +256,9 @@ def replay_log(shard: TransactionShard, log: list[StoredPair]) -> None:
     for offset, (key, value) in enumerate(log):
         record = decode_transaction_record(key, value)
         assert record is not None
-        shard.replay(record, offset)
+        shard.replay(record, Offset(offset))
+
+
+def _identity(producer: tuple[int, int]) -> ProducerIdAndEpoch:
+    producer_id, epoch = producer
+    return ProducerIdAndEpoch(producer_id, ProducerEpoch(epoch))

@@ -7,6 +7,7 @@ from core.transactions.test_ends_of_transactions import EPOCH, LAST, PRODUCER, b
 from moldau.core.transactions.states import TransactionState
 from moldau.core.transactions.transaction import ProducerIdAndEpoch
 from moldau.protocol.error_codes import ErrorCode
+from moldau.types import ProducerEpoch
 
 S = TransactionState
 FENCED = ErrorCode.PRODUCER_FENCED
@@ -15,7 +16,7 @@ AT_REST = (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT)
 
 
 def next_of(epoch: int) -> ProducerIdAndEpoch:
-    return ProducerIdAndEpoch(PRODUCER, epoch + 1)
+    return ProducerIdAndEpoch(PRODUCER, ProducerEpoch(epoch + 1))
 
 
 def test_a_new_id_gets_a_producer_id_and_its_first_epoch() -> None:

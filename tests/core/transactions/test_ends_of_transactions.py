@@ -8,6 +8,7 @@ from core.transactions.bench import ID, P0, START_MS, TIMEOUT_MS, Bench
 from moldau.core.transactions.states import TransactionState
 from moldau.core.transactions.transaction import ProducerIdAndEpoch, Transaction
 from moldau.protocol.error_codes import ErrorCode
+from moldau.types import ProducerEpoch
 
 S = TransactionState
 FENCED = ErrorCode.PRODUCER_FENCED
@@ -32,7 +33,7 @@ def bench_with(
         Transaction(
             transactional_id=ID,
             producer_id=PRODUCER,
-            producer_epoch=epoch,
+            producer_epoch=ProducerEpoch(epoch),
             timeout_ms=TIMEOUT_MS,
             state=state,
             partitions=frozenset({P0} if is_open else ()),
@@ -45,8 +46,8 @@ def bench_with(
     return bench
 
 
-OK = ProducerIdAndEpoch(PRODUCER, EPOCH + 1)
-KNOWN = ProducerIdAndEpoch(PRODUCER, EPOCH)
+OK = ProducerIdAndEpoch(PRODUCER, ProducerEpoch(EPOCH + 1))
+KNOWN = ProducerIdAndEpoch(PRODUCER, ProducerEpoch(EPOCH))
 RETRY, CURRENT, AHEAD, LONG_AGO = EPOCH - 1, EPOCH, EPOCH + 1, EPOCH - 2
 
 
@@ -101,11 +102,15 @@ def test_version_2_fences_all_other_epochs(
     ("state", "abort", "commit"),
     [
         (S.EMPTY, INVALID, INVALID),
-        (S.ONGOING, ProducerIdAndEpoch(-1, -1), ProducerIdAndEpoch(-1, -1)),
+        (
+            S.ONGOING,
+            ProducerIdAndEpoch(-1, ProducerEpoch(-1)),
+            ProducerIdAndEpoch(-1, ProducerEpoch(-1)),
+        ),
         (S.PREPARE_COMMIT, COMING, COMING),
         (S.PREPARE_ABORT, COMING, COMING),
-        (S.COMPLETE_COMMIT, INVALID, ProducerIdAndEpoch(-1, -1)),
-        (S.COMPLETE_ABORT, ProducerIdAndEpoch(-1, -1), INVALID),
+        (S.COMPLETE_COMMIT, INVALID, ProducerIdAndEpoch(-1, ProducerEpoch(-1))),
+        (S.COMPLETE_ABORT, ProducerIdAndEpoch(-1, ProducerEpoch(-1)), INVALID),
     ],
 )
 @pytest.mark.parametrize("version", [0, 1, 2])

@@ -8,10 +8,10 @@ from moldau.core.transactions.states import TransactionState
 from moldau.core.transactions.transaction import ProducerIdAndEpoch
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
-from moldau.types import TopicPartition
+from moldau.types import ProducerEpoch, TopicPartition
 
 S = TransactionState
-ME = ProducerIdAndEpoch(PRODUCER, EPOCH)
+ME = ProducerIdAndEpoch(PRODUCER, ProducerEpoch(EPOCH))
 FENCED = ErrorCode.PRODUCER_FENCED
 COMING = ErrorCode.CONCURRENT_TRANSACTIONS
 MAPPING = ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -72,9 +72,9 @@ def test_a_decided_transaction_accepts_no_partitions(state: TransactionState) ->
 def test_other_producers_may_not_add_or_verify(state: TransactionState) -> None:
     bench = bench_with(state)
     for producer, code in (
-        (ProducerIdAndEpoch(PRODUCER + 1, EPOCH), MAPPING),
-        (ProducerIdAndEpoch(PRODUCER, EPOCH - 1), FENCED),
-        (ProducerIdAndEpoch(PRODUCER, EPOCH + 1), FENCED),
+        (ProducerIdAndEpoch(PRODUCER + 1, ProducerEpoch(EPOCH)), MAPPING),
+        (ProducerIdAndEpoch(PRODUCER, ProducerEpoch(EPOCH - 1)), FENCED),
+        (ProducerIdAndEpoch(PRODUCER, ProducerEpoch(EPOCH + 1)), FENCED),
     ):
         assert bench.add(producer, P0) == code
         assert verify(bench, producer, P0) == code

@@ -13,7 +13,7 @@ from moldau.core.transactions.transaction import Transaction
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.list_transactions import ListTransactionsRequest
-from moldau.types import TopicPartition
+from moldau.types import ProducerEpoch, TopicPartition
 
 NOW_MS = 1_000_000
 
@@ -22,7 +22,7 @@ def transaction(name: str, producer_id: int, state: TransactionState, age_ms: in
     return Transaction(
         transactional_id=name,
         producer_id=producer_id,
-        producer_epoch=3,
+        producer_epoch=ProducerEpoch(3),
         timeout_ms=60_000,
         state=state,
         start_ms=NOW_MS - age_ms,

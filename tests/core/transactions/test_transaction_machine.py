@@ -15,7 +15,7 @@ from moldau.core.transactions.states import AT_REST, PREPARED
 from moldau.core.transactions.transaction import ProducerIdAndEpoch
 from moldau.core.transactions.transaction_shard import Sequel
 from moldau.protocol.error_codes import ErrorCode
-from moldau.types import TopicPartition
+from moldau.types import ProducerEpoch, TopicPartition
 
 NAMES = st.sampled_from(["a", "b"])
 PRODUCERS = st.integers(0, 2)
@@ -44,7 +44,7 @@ class Transactions(RuleBasedStateMachine):
         if is_high:
             self.bench.init(name="a")
             current = self.bench.current("a")
-            self.bench.write(replace(current, producer_epoch=HIGH_EPOCH))
+            self.bench.write(replace(current, producer_epoch=ProducerEpoch(HIGH_EPOCH)))
             self.bench.load()
 
     # Producers
@@ -152,7 +152,9 @@ class Transactions(RuleBasedStateMachine):
         if self.bench.version == 2:
             for producer, commits in self.acknowledged_ends:
                 decided = self.decided.get(
-                    ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch + 1)
+                    ProducerIdAndEpoch(
+                        producer.producer_id, ProducerEpoch(producer.producer_epoch + 1)
+                    )
                 )
                 assert decided is commits, (producer, commits)
 

@@ -26,7 +26,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records.transaction_log import TransactionLogKey, TransactionLogValue
 from moldau.protocol.records.batches import iterate_batches
-from moldau.types import Buffer, TopicPartition
+from moldau.types import Buffer, ProducerEpoch, TopicPartition
 
 S = TransactionState
 
@@ -35,8 +35,8 @@ FULL = Transaction(
     producer_id=5,
     previous_producer_id=4,
     next_producer_id=6,
-    producer_epoch=7,
-    last_producer_epoch=6,
+    producer_epoch=ProducerEpoch(7),
+    last_producer_epoch=ProducerEpoch(6),
     timeout_ms=TIMEOUT_MS,
     state=S.PREPARE_COMMIT,
     partitions=frozenset({P1, P0, TopicPartition("a", 3)}),
@@ -54,7 +54,7 @@ def through_bytes(transaction: Transaction, version: int) -> Transaction:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_all_but_the_last_epoch_is_in_the_log(version: int) -> None:
-    assert through_bytes(FULL, version) == replace(FULL, last_producer_epoch=-1)
+    assert through_bytes(FULL, version) == replace(FULL, last_producer_epoch=ProducerEpoch(-1))
 
 
 def test_version_0_omits_later_fields() -> None:
@@ -62,7 +62,7 @@ def test_version_0_omits_later_fields() -> None:
         FULL,
         previous_producer_id=-1,
         next_producer_id=-1,
-        last_producer_epoch=-1,
+        last_producer_epoch=ProducerEpoch(-1),
         client_version=0,
     )
 
@@ -194,6 +194,6 @@ def test_a_bench_is_loaded_with_what_it_wrote() -> None:
     bench.end((1000, 0), commits=True)
     before = dict(bench.shard.transactions)
     bench.load()
-    assert {k: replace(v, last_producer_epoch=-1) for k, v in before.items()} == (
+    assert {k: replace(v, last_producer_epoch=ProducerEpoch(-1)) for k, v in before.items()} == (
         bench.shard.transactions
     )

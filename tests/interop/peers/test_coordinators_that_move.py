@@ -242,7 +242,7 @@ def test_clients_bootstrap_again_when_all_brokers_have_moved(
             assert all(one.exception(PATIENCE_S) is None for one in pending)
             assert name in admin.list_topics()
             apache_cluster.change_ports(*BROKER_IDS)
-            proxy.lead_to(apache_cluster.ports[2])
+            proxy.redirect_to(apache_cluster.ports[2])
         assert sorted(found) == sorted(expected)
 
 

@@ -114,8 +114,8 @@ def test_rows_that_fail_an_expectation_are_sent_or_dropped_and_counted(
     ]
 
     path = written(tmp_path, "strict.yaml", STRICT.format(bootstrap=node.bootstrap))
-    said = "record expecting-0 offset 0: expectation not_negative fails: n >= 0"
-    with pytest.raises(mp.MoldauError, match=said):
+    message = "record expecting-0 offset 0: expectation not_negative fails: n >= 0"
+    with pytest.raises(mp.MoldauError, match=message):
         run_once(session, mp.load(path), tmp_path / "strict")
 
 
@@ -126,9 +126,9 @@ def test_conditions_are_checked_and_tested(session: Any, tmp_path: Path) -> None
     path = written(tmp_path, "a.yaml", WRONG)
     with pytest.raises(mp.PipelineError) as caught:
         queries_of(session, path)
-    said = str(caught.value)
-    assert said.startswith(f"{path}:2:58: 'a': [UNRESOLVED_COLUMN.WITH_SUGGESTION] ")
-    assert said.endswith("Did you mean one of the following? [`n`].")
+    message = str(caught.value)
+    assert message.startswith(f"{path}:2:58: 'a': [UNRESOLVED_COLUMN.WITH_SUGGESTION] ")
+    assert message.endswith("Did you mean one of the following? [`n`].")
     path = written(tmp_path, "b.yaml", WRONG.replace("m > 0", "n > 0"))
     with pytest.raises(
         mp.PipelineError, match=r"^\S+b.yaml:3:\d+: 'b' is not a condition: n . 1 give"

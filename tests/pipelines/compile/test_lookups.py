@@ -175,7 +175,7 @@ def test_lookups_in_python_are_what_flows_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("FROM orders JOIN once USING (user) JOIN", "FROM once JOIN", "only reads lookups"),
         (
@@ -192,12 +192,12 @@ def test_lookups_in_python_are_what_flows_read(tmp_path: Path) -> None:
         ("given:\n      orders", "given:\n      oders", "did you mean orders?"),
     ],
 )
-def test_impossible_lookups_are_errors(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_impossible_lookups_are_errors(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in JOINED
     content = JOINED.replace(old, new, 1).format(bootstrap="127.0.0.1:1")
     with pytest.raises(mp.PipelineError) as caught:
         mp.load(written(tmp_path, "a.yaml", content))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_table_of_postgres_is_a_source_or_a_lookup(tmp_path: Path) -> None:

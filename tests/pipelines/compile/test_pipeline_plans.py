@@ -30,7 +30,7 @@ def test_flows_of_one_source_share_a_pass(session: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "place", "said"),
+    ("old", "new", "place", "message"),
     [
         ("amount > 100", "amont > 100", "14:37", "`amont` cannot be resolved"),
         ("sum(amount)", "sum(", "18:51", "Syntax error"),
@@ -48,19 +48,19 @@ def test_flows_of_one_source_share_a_pass(session: Any, tmp_path: Path) -> None:
     ],
 )
 def test_plans_that_spark_refuses_are_reported_with_their_location(
-    session: Any, tmp_path: Path, old: str, new: str, place: str, said: str
+    session: Any, tmp_path: Path, old: str, new: str, place: str, message: str
 ) -> None:
     assert old in ORDERS_YAML
     path = written(tmp_path, "orders.yaml", ORDERS_YAML.replace(old, new))
     with pytest.raises(mp.PipelineError) as caught:
         queries_of(session, path)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith(f"{path}:{place}")
     assert len(str(caught.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "said"),
+    ("old", "new", "line", "message"),
     [
         ('orders.where("amount > 100")', 'orders.where("amont > 100")', 14, "`amont` cannot be"),
         ('orders.where("amount > 100")', "orders.wear(1)", 14, "wear"),
@@ -68,13 +68,13 @@ def test_plans_that_spark_refuses_are_reported_with_their_location(
     ],
 )
 def test_errors_of_python_flows_are_reported_with_their_line(
-    session: Any, tmp_path: Path, old: str, new: str, line: int, said: str
+    session: Any, tmp_path: Path, old: str, new: str, line: int, message: str
 ) -> None:
     assert old in ORDERS_PYTHON
     path = written(tmp_path, "orders.py", ORDERS_PYTHON.replace(old, new))
     with pytest.raises(mp.PipelineError) as caught:
         queries_of(session, path)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith(f"{path}:{line}:")
 
 

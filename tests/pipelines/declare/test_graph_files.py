@@ -121,7 +121,7 @@ def yaml_with(old: str, new: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("content", "place", "said"),
+    ("content", "place", "message"),
     [
         (yaml_with("delivery: exactly", "delivary: exactly"), "2:1", "did you mean delivery?"),
         (yaml_with("exactly_once", "exacly_once"), "2:11", "did you mean exactly_once?"),
@@ -193,18 +193,18 @@ def yaml_with(old: str, new: str) -> str:
     ],
 )
 def test_invalid_yaml_is_reported_with_its_location(
-    tmp_path: Path, content: str, place: str, said: str
+    tmp_path: Path, content: str, place: str, message: str
 ) -> None:
     path = written(tmp_path, "wrong.yaml", content)
     with pytest.raises(mp.PipelineError) as caught:
         mp.load(path)
     first = str(caught.value).splitlines()[0]
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert first.startswith(f"{path}:{place}: "), first
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "said"),
+    ("old", "new", "line", "message"),
     [
         ("def big(orders)", "def big(order)", 12, "did you mean orders?"),
         ("def big(orders)", "def big(per_user)", 12, "read the topic that it writes"),
@@ -216,13 +216,13 @@ def test_invalid_yaml_is_reported_with_its_location(
     ],
 )
 def test_errors_in_python_files_are_reported_with_their_line(
-    tmp_path: Path, old: str, new: str, line: int, said: str
+    tmp_path: Path, old: str, new: str, line: int, message: str
 ) -> None:
     assert old in ORDERS_PYTHON
     path = written(tmp_path, "wrong.py", ORDERS_PYTHON.replace(old, new))
     with pytest.raises(mp.PipelineError) as caught:
         mp.load(path)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith(f"{path}:{line}:")
 
 
@@ -255,7 +255,7 @@ def test_declaring_needs_no_spark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "place", "said"),
+    ("old", "new", "place", "message"),
     [
         (
             "as mp\n",
@@ -319,7 +319,7 @@ def test_errors_in_python_are_reported_with_line_and_column(
     old: str,
     new: str,
     place: str,
-    said: str,
+    message: str,
     is_relative: bool,
 ) -> None:
     assert old in ORDERS_PYTHON
@@ -328,11 +328,11 @@ def test_errors_in_python_are_reported_with_line_and_column(
     with pytest.raises(mp.PipelineError) as caught:
         mp.load(path.name if is_relative else path)
     assert f"wrong.py:{place}: " in str(caught.value)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("helper", "place", "said"),
+    ("helper", "place", "message"),
     [
         ("x = 1\ny = x + missing\n", "2:9", "NameError: name 'missing' is not defined; "),
         ("x = 1\nimport nowhere_at_all\n", "2:1", "No module named 'nowhere_at_all'; "),
@@ -341,7 +341,7 @@ def test_errors_in_python_are_reported_with_line_and_column(
     ],
 )
 def test_an_error_in_an_imported_module_is_reported_with_its_line(
-    tmp_path: Path, helper: str, place: str, said: str
+    tmp_path: Path, helper: str, place: str, message: str
 ) -> None:
     name = f"helper_{abs(hash(helper))}"
     beside = written(tmp_path, f"{name}.py", helper)
@@ -351,7 +351,7 @@ def test_an_error_in_an_imported_module_is_reported_with_its_line(
     with pytest.raises(mp.PipelineError) as caught:
         mp.load(path)
     assert str(caught.value).startswith(f"{beside}:{place}: ")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).endswith(f"; called from {path}:2:1")
 
 
@@ -376,7 +376,7 @@ def test_a_target_topic_has_settings_for_its_creation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (
             yaml_with(TARGET, MADE % "retention.mss: 1"),
@@ -396,10 +396,10 @@ def test_a_target_topic_has_settings_for_its_creation(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_impossible_target_topic_is_an_error(tmp_path: Path, content: str, said: str) -> None:
+def test_an_impossible_target_topic_is_an_error(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(mp.PipelineError) as caught:
         mp.load(written(tmp_path, "orders.yaml", content))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 BROKERS = "a pipeline names its brokers once, at the top: settings: {bootstrap.servers: host:port}"
@@ -407,7 +407,7 @@ OF_TARGETS = "source 'a' has no 'partitions'; it is for topics that are written,
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("bootstrap: here:9092\n" + ORDERS_YAML, f"a pipeline has no 'bootstrap'; {BROKERS}"),
         (
@@ -428,7 +428,7 @@ OF_TARGETS = "source 'a' has no 'partitions'; it is for topics that are written,
         ),
     ],
 )
-def test_misspelt_or_misplaced_keys_are_errors(tmp_path: Path, content: str, said: str) -> None:
+def test_misspelt_or_misplaced_keys_are_errors(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(mp.PipelineError) as caught:
         mp.load(written(tmp_path, "orders.yaml", content))
-    assert said in str(caught.value)
+    assert message in str(caught.value)

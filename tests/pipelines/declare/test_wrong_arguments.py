@@ -72,7 +72,7 @@ def test_a_wrong_value_is_an_error_of_one_line_with_its_location(function: str, 
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (
             {"expect": ["x"]},
@@ -83,10 +83,10 @@ def test_a_wrong_value_is_an_error_of_one_line_with_its_location(function: str, 
         ({"into": "b"}, "into must be mp.topic(…)"),
     ],
 )
-def test_the_error_names_the_accepted_type(given: dict[str, Any], said: str) -> None:
+def test_the_error_names_the_accepted_type(given: dict[str, Any], message: str) -> None:
     with pytest.raises(mp.PipelineError) as wrong:
         mp.flow(**given)
-    assert said in str(wrong.value)
+    assert message in str(wrong.value)
 
 
 def test_options_of_a_format_are_checked_one_by_one() -> None:

@@ -89,12 +89,12 @@ def test_another_plan_is_refused_with_the_name_of_the_flow(
     content = PLAN.format(bootstrap=node.bootstrap)
     run_once(session, mp.load(written(tmp_path, "plans.yaml", content)), tmp_path)
     send(node, "plans.left", [{"n": 2}])
-    for old, new, said in CHANGES.values():
+    for old, new, message in CHANGES.values():
         assert old in content
         changed = mp.load(written(tmp_path, "plans.yaml", content.replace(old, new)))
         with pytest.raises(mp.MoldauError) as caught:
             run_once(session, changed, tmp_path)
-        assert said in str(caught.value)
+        assert message in str(caught.value)
         assert str(caught.value).startswith(f"{tmp_path}/plans.yaml:")
         assert WAYS_OUT in str(caught.value)
         folder = RunFolder(tmp_path / "checkpoint")

@@ -11,8 +11,10 @@ from typer.testing import CliRunner
 
 import moldau.pipelines as mp
 from moldau.cli.pipeline.command import app
-from moldau.pipelines.run.cluster import check_master, python_for_tasks, shipped, task_failure
+from moldau.pipelines.run.masters import check_master
 from moldau.pipelines.run.run_folder import folder_of
+from moldau.pipelines.run.task_check import task_failure
+from moldau.pipelines.run.task_python import python_for_tasks, shipped
 from moldau.protocol.errors import MoldauError
 
 
@@ -93,7 +95,7 @@ def test_a_python_inside_an_archive_is_our_own_python_on_the_driver(
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("message", "line"),
     [
         ("ModuleNotFoundError: No module named 'moldau'", "tasks have no moldau"),
         ("/opt/bin/python3: No module named pyspark", "tasks have no pyspark"),
@@ -102,9 +104,9 @@ def test_a_python_inside_an_archive_is_our_own_python_on_the_driver(
         ("a\n  ValueError: odd\n\tat java", "tasks cannot work: ValueError: odd"),
     ],
 )
-def test_failures_of_tasks_become_one_line(said: str, told: str) -> None:
-    assert told in task_failure(said)
-    assert "\n" not in task_failure(said)
+def test_failures_of_tasks_become_one_line(message: str, line: str) -> None:
+    assert line in task_failure(message)
+    assert "\n" not in task_failure(message)
 
 
 def test_where_checkpoints_are(tmp_path: Path) -> None:

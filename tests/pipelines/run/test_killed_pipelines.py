@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from pipelines.at_work import make_topics, values_of
-from pipelines.killing import has_come_to, started
+from pipelines.killing import has_reached, started
 from pipelines.pipeline_files import written
 from pyiceberg.catalog import load_catalog
 from support.waiting import wait_at_random, wait_for
@@ -52,7 +52,7 @@ def test_rows_are_written_once_although_runs_are_killed(
     folder = RunFolder(tmp_path / ".moldau" / "killed")
     for kill in range(KILLS):
         with started(path) as running:
-            wait_for(has_come_to(1 + kill, folder, running), "batches", WAIT_S)
+            wait_for(has_reached(1 + kill, folder, running), "batches", WAIT_S)
             # Somewhere within a batch.
             wait_at_random(Random(), 0.3)
             assert running.poll() is None, (tmp_path / "errors").read_text()[-3000:]

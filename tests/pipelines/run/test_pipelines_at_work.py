@@ -180,11 +180,11 @@ def test_a_bad_record_fails_the_run_with_its_offset(
     )
     send(node, "strict", [{"n": 1}, {"n": "one"}])
     pipeline = mp.load(written(tmp_path, "strict.yaml", content))
-    said = "record strict-0 offset 1: the value is not json"
-    with pytest.raises(mp.MoldauError, match=said):
+    message = "record strict-0 offset 1: the value is not json"
+    with pytest.raises(mp.MoldauError, match=message):
         run_once(session, pipeline, tmp_path)
     assert values_of(session, node, "strict.out") == []
-    with pytest.raises(mp.MoldauError, match=f"^strict: {said}") as caught:
+    with pytest.raises(mp.MoldauError, match=f"^strict: {message}") as caught:
         replay(session, renamed(pipeline, ".again"), None, None)
     assert "\n" not in str(caught.value)
 

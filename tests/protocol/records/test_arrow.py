@@ -41,6 +41,7 @@ from moldau.protocol.records.control_records import (
 )
 from moldau.protocol.records.record_loops import scan_batches
 from moldau.protocol.records.scanned_batch import ScannedBatch
+from moldau.types import ProducerEpoch
 
 pa = pytest.importorskip("pyarrow")
 READ = ArrowRead(topic="orders", partition=3)
@@ -153,7 +154,9 @@ def test_markers_and_aborted_transactions_do_not_become_rows() -> None:
         patch_base_offset(batch, 0, offset)
         return bytes(batch) + end_transaction_marker(
             EndTransactionMarker(control_type=control_type, coordinator_epoch=0),
-            MarkerOrigin(producer_id=producer_id, producer_epoch=0, base_offset=offset + 2),
+            MarkerOrigin(
+                producer_id=producer_id, producer_epoch=ProducerEpoch(0), base_offset=offset + 2
+            ),
             now_ms=0,
         )
 
@@ -179,7 +182,7 @@ def test_damage_that_would_hide_rows_is_an_error_too() -> None:
     marker = bytearray(
         end_transaction_marker(
             EndTransactionMarker(control_type=ControlType.COMMIT, coordinator_epoch=0),
-            MarkerOrigin(producer_id=7, producer_epoch=0),
+            MarkerOrigin(producer_id=7, producer_epoch=ProducerEpoch(0)),
             now_ms=0,
         )
     )

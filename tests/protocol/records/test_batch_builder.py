@@ -15,6 +15,7 @@ from moldau.protocol.records.batch_builder import (
 )
 from moldau.protocol.records.batches import Record, RecordBatch, patch_append_time
 from moldau.protocol.records.compression import Compression
+from moldau.types import ProducerEpoch
 
 # kafka-python reads the others only with libraries that this project does not need.
 KAFKA_PYTHON_CODECS = [Compression.NONE, Compression.GZIP]
@@ -85,7 +86,7 @@ def test_uncompressed_batches_are_the_same_bytes_as_kafka_pythons() -> None:
         builder.append(record.offset, record.timestamp, record.key, record.value, [])
     # kafka-python leaves the leader epoch at zero.
     options = BatchOptions(
-        producer_id=7, producer_epoch=1, base_sequence=4, partition_leader_epoch=0
+        producer_id=7, producer_epoch=ProducerEpoch(1), base_sequence=4, partition_leader_epoch=0
     )
     assert build_batch(records, options) == bytes(builder.build())
 
@@ -120,7 +121,11 @@ def test_recompressing_changes_the_codec_and_nothing_else(
     source: Compression, target: Compression
 ) -> None:
     options = BatchOptions(
-        compression=source, producer_id=4, producer_epoch=1, base_sequence=8, is_transactional=True
+        compression=source,
+        producer_id=4,
+        producer_epoch=ProducerEpoch(1),
+        base_sequence=8,
+        is_transactional=True,
     )
     original = bytearray(build_batch(simple_records(40), options))
     patch_append_time(original, 0, 42)
@@ -135,7 +140,7 @@ def test_recompressing_changes_the_codec_and_nothing_else(
 
 def test_an_empty_batch_keeps_the_fields_of_the_producers_state() -> None:
     options = BatchOptions(
-        producer_id=4, producer_epoch=1, base_sequence=8, partition_leader_epoch=6,
+        producer_id=4, producer_epoch=ProducerEpoch(1), base_sequence=8, partition_leader_epoch=6,
         compression=Compression.LZ4, is_transactional=True,
     )  # fmt: skip
     original = RecordBatch(build_batch(simple_records(9), options))

@@ -23,7 +23,7 @@ from moldau.protocol.records.batch_validation import (
 )
 from moldau.protocol.records.batches import Record, TimestampType, patch_crc
 from moldau.protocol.records.compression import Compression, compress
-from moldau.types import TopicPartition
+from moldau.types import ProducerEpoch, TopicPartition
 
 NOW_MS = 1_700_000_000_000
 RULES = ValidationRules(now_ms=NOW_MS)
@@ -258,7 +258,9 @@ def test_zstd_can_be_refused_for_old_peers() -> None:
 
 
 def test_a_coordinator_may_write_batches_that_a_client_may_not() -> None:
-    options = BatchOptions(producer_id=4, producer_epoch=0, is_control=True, is_transactional=True)
+    options = BatchOptions(
+        producer_id=4, producer_epoch=ProducerEpoch(0), is_control=True, is_transactional=True
+    )
     raw = build_batch([Record(0, NOW_MS, b"\0\0\0\1", b"\0\0\0\0\0\0")], options)
     assert refusal(raw).code is ErrorCode.INVALID_RECORD
     rules = ValidationRules(now_ms=NOW_MS, from_client=False)

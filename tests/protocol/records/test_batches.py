@@ -20,12 +20,13 @@ from moldau.protocol.records.batches import (
     patch_leader_epoch,
 )
 from moldau.protocol.records.compression import Compression
+from moldau.types import ProducerEpoch
 
 
 def test_a_view_shows_every_field_of_the_header() -> None:
     options = BatchOptions(
-        partition_leader_epoch=9, producer_id=77, producer_epoch=3, base_sequence=1000,
-        is_transactional=True, compression=Compression.ZSTD,
+        partition_leader_epoch=9, producer_id=77, producer_epoch=ProducerEpoch(3),
+        base_sequence=1000, is_transactional=True, compression=Compression.ZSTD,
     )  # fmt: skip
     records = [Record(40, 500, b"a", b"1"), Record(43, 700, None, b"2"), Record(44, 600, b"", None)]
     raw = build_batch(records, options)

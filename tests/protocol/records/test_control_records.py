@@ -19,12 +19,13 @@ from moldau.protocol.records.control_records import (
     marker_of,
     read_end_transaction_marker,
 )
+from moldau.types import ProducerEpoch
 
 
 def marker(control_type: ControlType, producer_id: int, offset: int) -> bytes:
     return end_transaction_marker(
         EndTransactionMarker(control_type=control_type, coordinator_epoch=7),
-        MarkerOrigin(producer_id=producer_id, producer_epoch=3, base_offset=offset),
+        MarkerOrigin(producer_id=producer_id, producer_epoch=ProducerEpoch(3), base_offset=offset),
         now_ms=1000,
     )
 
@@ -44,7 +45,9 @@ def data(producer_id: int, offset: int, *, is_transactional: bool = True) -> byt
 def test_a_marker_is_read_back(control_type: ControlType) -> None:
     raw = end_transaction_marker(
         EndTransactionMarker(control_type=control_type, coordinator_epoch=7),
-        MarkerOrigin(producer_id=5, producer_epoch=3, base_offset=90, partition_leader_epoch=2),
+        MarkerOrigin(
+            producer_id=5, producer_epoch=ProducerEpoch(3), base_offset=90, partition_leader_epoch=2
+        ),
         now_ms=1000,
     )
     batch = RecordBatch(raw)

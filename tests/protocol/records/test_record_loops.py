@@ -31,7 +31,8 @@ from moldau.protocol.records.batches import Record, RecordBatch, patch_base_offs
 from moldau.protocol.records.checksum import crc32c
 from moldau.protocol.records.compression import Compression
 from moldau.protocol.records.record_columns import BinaryColumn, HeaderColumns, SourceColumns
-from moldau.protocol.records.record_loops import scan_batches
+from moldau.protocol.records.record_loops import StampLimits, scan_batches
+from moldau.types import ProducerEpoch
 
 Loops = tuple[Any, Any]
 
@@ -207,7 +208,7 @@ def test_loop_and_twin_scan_the_same(
 def test_a_scan_returns_all_headers_and_stops_at_damage(loops: Loops) -> None:
     scan = loops[0].scan_batches
     options = BatchOptions(
-        partition_leader_epoch=4, producer_id=9, producer_epoch=2, base_sequence=7
+        partition_leader_epoch=4, producer_id=9, producer_epoch=ProducerEpoch(2), base_sequence=7
     )
     first, second = (
         build_batch(simple_records(3), options),
@@ -397,7 +398,7 @@ def test_equal_records_have_equal_hashes(loops: Loops) -> None:
 LIMITS = (0, 2**42, False, 1 << 20)
 
 
-def stamped(loops: Loops, content: bytes, limits: tuple[int, int, bool, int] = LIMITS) -> Any:
+def stamped(loops: Loops, content: bytes, limits: StampLimits = LIMITS) -> Any:
     """Returns the header, if the batch is common, and the resulting bytes."""
     buffer = bytearray(content)
     return outcome(loops[0].stamp_batch, buffer, 700, 5, limits), bytes(buffer)

@@ -50,8 +50,8 @@ def test_the_machines_own_comes_first(
     home = Path(ensure_java())
     assert os.environ["JAVA_HOME"] == str(home)
     command = [str(home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "-version"]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
-    assert said.splitlines() == ['openjdk version "21.0.1" 2026-01-01', "<-version>"]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    assert output.splitlines() == ['openjdk version "21.0.1" 2026-01-01', "<-version>"]
     assert (home / "lib").resolve() == own / "lib"
     assert (home / "bin" / "keytool").resolve() == own / "bin" / "keytool"
     # A child process of one that has called it already.

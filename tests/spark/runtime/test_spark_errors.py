@@ -7,7 +7,7 @@ import pytest
 import moldau
 from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.spark_errors import cause_of, in_one_line
-from moldau.spark.runtime.task_errors import first_line, is_of_rows, is_repeatable
+from moldau.spark.runtime.task_errors import first_line, is_caused_by_a_row, is_repeatable
 
 PROXY = """\
 An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
@@ -127,7 +127,7 @@ THEIRS = "/home/me/orders.py"
 def test_only_repeatable_failures_are_not_retried(file: str, raised: str, is_certain: bool) -> None:
     failure = RuntimeError(UDF.format(file=file, raised=raised))
     assert is_repeatable(failure) is is_certain
-    assert is_of_rows(failure)
+    assert is_caused_by_a_row(failure)
     assert first_line(failure).startswith(raised)
 
 
@@ -150,7 +150,7 @@ def test_lines_of_users_are_distinguished_from_those_of_libraries(
 ) -> None:
     failure = RuntimeError(UDF.format(file=file, raised="ValueError: x"))
     assert is_repeatable(failure) is is_users
-    assert is_of_rows(failure) is is_users
+    assert is_caused_by_a_row(failure) is is_users
     place = f"{file}:9: " if is_users else ""
     assert cause_of(failure).startswith(f"{place}in clean: " if is_users else "ValueError: x")
 
@@ -163,5 +163,5 @@ def test_invalid_values_are_not_retried() -> None:
 
     assert is_repeatable(failure("22018"))
     assert is_repeatable(failure("P0001"))
-    assert is_of_rows(failure("22018"))
+    assert is_caused_by_a_row(failure("22018"))
     assert not is_repeatable(failure("XXKST"))

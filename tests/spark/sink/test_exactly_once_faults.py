@@ -12,7 +12,6 @@ from typing import Any
 
 import psutil
 import pytest
-from spark.answer_thief import AnswerThief
 from spark.copy_job import ALWAYS, FAULTY_BATCH, WAIT_S, run
 from spark.copying import (
     KILLED,
@@ -23,6 +22,7 @@ from spark.copying import (
     start_process,
 )
 from spark.copying_cases import *  # noqa: F403 - these are tests too
+from spark.response_dropper import ResponseDropper
 from support.waiting import wait_for
 
 from moldau.testing import ProcessBroker, broker
@@ -43,12 +43,12 @@ def bootstrap(own_broker: ProcessBroker) -> str:
 
 
 @pytest.fixture
-def thieving_bootstrap() -> Iterator[tuple[str, AnswerThief]]:
-    with AnswerThief(FAULTY_BATCH) as thief:
-        listeners = {"advertised.listeners": f"PLAINTEXT://{thief.address}"}
+def dropping_bootstrap() -> Iterator[tuple[str, ResponseDropper]]:
+    with ResponseDropper(FAULTY_BATCH) as proxy:
+        listeners = {"advertised.listeners": f"PLAINTEXT://{proxy.address}"}
         with broker(listeners, process=True) as node:
-            thief.serve(int(node.bootstrap.rpartition(":")[2]))
-            yield thief.address, thief
+            proxy.serve(int(node.bootstrap.rpartition(":")[2]))
+            yield proxy.address, proxy
 
 
 def test_the_driver_is_killed_after_its_commit(
@@ -56,8 +56,8 @@ def test_the_driver_is_killed_after_its_commit(
 ) -> None:
     """Spark runs the batch again, and the sink recognises it."""
     job = new_job(bootstrap, tmp_path, fault="killed after the end")
-    status, said = run_process(job)
-    assert status == KILLED, said[-3000:]
+    status, output = run_process(job)
+    assert status == KILLED, output[-3000:]
     assert not (tmp_path / "checkpoint" / "commits" / str(FAULTY_BATCH)).exists()
     finish(session, job)
     check_copied(job)
@@ -74,9 +74,9 @@ def test_an_older_run_that_continues_is_fenced(
         finish(session, job)
         check_copied(job)
         (tmp_path / "go").touch()
-        _, said = zombie.communicate(timeout=WAIT_S)
+        _, output = zombie.communicate(timeout=WAIT_S)
         assert zombie.returncode != 0
-        assert "another run of this job has taken over" in said
+        assert "another run of this job has taken over" in output
     finally:
         zombie.kill()
         zombie.communicate()
@@ -102,8 +102,8 @@ def test_the_driver_of_a_stateful_query_is_killed(
     session: Any, bootstrap: str, tmp_path: Path, fault: str
 ) -> None:
     job = new_job(bootstrap, tmp_path, fault=fault, is_stateful=True)
-    status, said = run_process(job)
-    assert status == KILLED, said[-3000:]
+    status, output = run_process(job)
+    assert status == KILLED, output[-3000:]
     finish(session, job)
     check_copied(job)
 

@@ -70,7 +70,7 @@ def moldau(*words: str) -> list[str]:
     return [sys.executable, "-m", "moldau", "pipeline", *words]
 
 
-def told_in_one_line(*words: str, at: Path) -> str:
+def error_line_of(*words: str, at: Path) -> str:
     done = subprocess.run(
         moldau(*words),
         env=environment(),
@@ -82,8 +82,8 @@ def told_in_one_line(*words: str, at: Path) -> str:
     )
     assert done.returncode == 1, done.stderr[-3000:]
     assert "Traceback" not in done.stdout + done.stderr
-    (told,) = [line for line in done.stderr.splitlines() if line.startswith("moldau: ")]
-    return told
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("moldau: ")]
+    return line
 
 
 def packed(folder: Path, python: str) -> Path:
@@ -102,8 +102,8 @@ def test_a_worker_is_killed_while_tasks_write(
 ) -> None:
     cluster.have_workers(2)
     job = new_job(node.bootstrap, tmp_path, fault="worker killed", master=cluster.url)
-    status, said = run_process(job)
-    assert status == 0, said[-3000:]
+    status, output = run_process(job)
+    assert status == 0, output[-3000:]
     assert (tmp_path / "worker killed.0").exists()
     assert any(one.poll() is not None for one in cluster.workers)
     check_copied(job)
@@ -146,8 +146,8 @@ def test_a_pipeline_loses_workers_and_is_stopped(
             )
 
         wait_for(is_done, "all batches", WAIT_S * 2)
-        told = subprocess.run(moldau("stop", str(file)), capture_output=True, text=True, check=True)
-        assert "stops after its current batch" in told.stdout
+        done = subprocess.run(moldau("stop", str(file)), capture_output=True, text=True, check=True)
+        assert "stops after its current batch" in done.stdout
         assert run.wait(WAIT_S) == 0, errors.read_text()[-3000:]
     finally:
         run.kill()
@@ -216,11 +216,9 @@ def test_a_table_on_disks_that_are_not_shared(
         "sources: {unshared: {topic: unshared, schema: n BIGINT, start: earliest}}\n"
         "steps: {lake: {sql: SELECT n FROM unshared, into: {table: /proc/self/cwd/lake}}}\n"
     )
-    told = told_in_one_line(
-        "run", str(file), "--master", cluster.url, "--once", *small(), at=tmp_path
-    )
-    assert "tasks wrote 10 rows to /proc/self/cwd/lake" in told
-    assert "but it holds 0" in told
+    line = error_line_of("run", str(file), "--master", cluster.url, "--once", *small(), at=tmp_path)
+    assert "tasks wrote 10 rows to /proc/self/cwd/lake" in line
+    assert "but it holds 0" in line
     # Nothing was committed, so nothing is lost: the next run starts with this batch.
     assert not list((tmp_path / "lake" / "_moldau").glob("*.json"))
     assert not list((tmp_path / ".moldau").rglob("commits/0"))
@@ -240,7 +238,7 @@ def test_tasks_without_moldau_are_an_error_of_one_line(
     with Admin(node.bootstrap) as admin:
         admin.create_topics(["plain"])
     archive = packed(tmp_path, str(bare))
-    told = told_in_one_line(
+    line = error_line_of(
         "run", str(file), "--master", cluster.url, "--env", str(archive), *small(), at=tmp_path
     )
-    assert "tasks have no moldau" in told or "tasks have no pyspark" in told
+    assert "tasks have no moldau" in line or "tasks have no pyspark" in line

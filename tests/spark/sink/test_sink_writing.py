@@ -96,7 +96,7 @@ def test_no_rows(node: ThreadBroker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ddl", "options", "said"),
+    ("ddl", "options", "message"),
     [
         ("key string", {"topic": "t"}, "no column named value"),
         ("value string", {}, "no topic; set the option topic"),
@@ -106,11 +106,11 @@ def test_no_rows(node: ThreadBroker) -> None:
     ],
 )
 def test_rows_that_cannot_be_written_are_refused_before_the_job(
-    node: ThreadBroker, ddl: str, options: dict[str, str], said: str
+    node: ThreadBroker, ddl: str, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(OptionError) as caught:
         source(node, **options).writer(schema(ddl), False)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_topic_is_not_overwritten(node: ThreadBroker) -> None:

@@ -66,17 +66,17 @@ def test_only_the_columns_of_a_users_schema_are_read(node: ThreadBroker) -> None
 
 
 @pytest.mark.parametrize(
-    ("ddl", "said"),
+    ("ddl", "message"),
     [
         ("vlaue binary", "did you mean value"),
         ("value string", "column value is binary, not string; cast it later"),
         ("offset int", "column offset is bigint, not int"),
     ],
 )
-def test_a_schema_that_does_not_fit_is_refused(node: ThreadBroker, ddl: str, said: str) -> None:
+def test_a_schema_that_does_not_fit_is_refused(node: ThreadBroker, ddl: str, message: str) -> None:
     with pytest.raises(OptionError) as caught:
         source(node, subscribe="any").reader(schema(ddl))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_ranges_by_offset(node: ThreadBroker) -> None:

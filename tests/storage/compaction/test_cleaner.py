@@ -22,7 +22,7 @@ from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
 from moldau.testing.simulated_disk import SimulatedDisk
-from moldau.types import Offset, TopicPartition
+from moldau.types import FIRST_OFFSET, Offset, TopicPartition
 
 
 def dirty_log(**settings: object) -> CompactedLog:
@@ -75,8 +75,8 @@ def test_the_dirty_ratio_decides_whether_a_log_is_due() -> None:
     log = dirty_log(min_cleanable_dirty_ratio=0.5)
     first, second = log.log.segments[0].size, log.log.segments[1].size
     assert first == second
-    assert assess(log.log, 0, NOW_MS).is_due
-    half_dirty = assess(log.log, 1, NOW_MS)
+    assert assess(log.log, FIRST_OFFSET, NOW_MS).is_due
+    half_dirty = assess(log.log, Offset(1), NOW_MS)
     assert half_dirty.dirty_ratio == 0.5
     assert not half_dirty.is_due
 
@@ -85,14 +85,14 @@ def test_a_record_older_than_the_maximum_lag_makes_the_log_due() -> None:
     log = dirty_log(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=60)
     assert assess(log.log, None, NOW_MS).is_due
     assert not assess(log.log, None, NOW_MS - 45).is_due
-    assert not assess(log.log, 1, NOW_MS).is_due
-    assert assess(log.log, 1, NOW_MS + 20).is_due
+    assert not assess(log.log, Offset(1), NOW_MS).is_due
+    assert assess(log.log, Offset(1), NOW_MS + 20).is_due
 
 
 @pytest.mark.parametrize("checkpoint", [3, 100])
 def test_a_checkpoint_outside_of_the_log_is_replaced(checkpoint: int) -> None:
     log = dirty_log()
-    log.cleaner.adopt(NAME, checkpoint)
+    log.cleaner.adopt(NAME, Offset(checkpoint))
     compaction = log.cleaner.begin([log.log], NOW_MS)
     assert compaction is not None
     assert log.cleaner.clean_offset(NAME) == 0
@@ -101,32 +101,32 @@ def test_a_checkpoint_outside_of_the_log_is_replaced(checkpoint: int) -> None:
 def test_a_checkpoint_before_the_log_start_moves_up() -> None:
     log = dirty_log()
     log.log.advance_log_start(Offset(1))
-    cleanable = assess(log.log, 0, NOW_MS)
+    cleanable = assess(log.log, FIRST_OFFSET, NOW_MS)
     assert (cleanable.first_dirty_offset, cleanable.checkpoint_was_wrong) == (1, True)
 
 
 def test_groups_end_where_offsets_would_not_fit() -> None:
     def source(base_offset: int, size_bytes: int = 10) -> SourceSegment:
-        return SourceSegment(base_offset, Path("x"), size_bytes, 8, 12)
+        return SourceSegment(Offset(base_offset), Path("x"), size_bytes, 8, 12)
 
     config = compacting()
     far = 2**31
     sources = [source(0), source(5), source(far - 1), source(far), source(far + 9)]
-    groups = group_segments(sources, config, far + 20)
+    groups = group_segments(sources, config, Offset(far + 20))
     assert [[s.base_offset for s in group] for group in groups] == [
         [0, 5, far - 1],
         [far, far + 9],
     ]
     empty_last = [source(0), source(far, 0)]
-    assert len(group_segments(empty_last, config, far + 20)) == 1
+    assert len(group_segments(empty_last, config, Offset(far + 20))) == 1
 
 
 def test_groups_respect_the_size_of_both_indexes() -> None:
     config = compacting(segment_index_bytes=100)
-    sources = [SourceSegment(n, Path("x"), 1, 48, 12) for n in range(4)]
-    assert [len(group) for group in group_segments(sources, config, 9)] == [2, 2]
-    sources = [SourceSegment(n, Path("x"), 1, 8, 36) for n in range(5)]
-    assert [len(group) for group in group_segments(sources, config, 9)] == [2, 2, 1]
+    sources = [SourceSegment(Offset(n), Path("x"), 1, 48, 12) for n in range(4)]
+    assert [len(group) for group in group_segments(sources, config, Offset(9))] == [2, 2]
+    sources = [SourceSegment(Offset(n), Path("x"), 1, 8, 36) for n in range(5)]
+    assert [len(group) for group in group_segments(sources, config, Offset(9))] == [2, 2, 1]
 
 
 # The choice of a log
@@ -139,7 +139,7 @@ def test_the_dirtiest_log_comes_first() -> None:
     log.log = other
     log.put((b"a", b"1"))
     log.roll()
-    log.cleaner.adopt(NAME, 1)
+    log.cleaner.adopt(NAME, Offset(1))
     compaction = log.cleaner.begin([whole, other], NOW_MS)
     assert compaction is not None
     assert compaction.name == TopicPartition("t", 1)
@@ -195,9 +195,9 @@ def test_a_broken_checkpoint_means_that_everything_is_dirty() -> None:
 def test_truncation_makes_the_rest_dirty() -> None:
     log = dirty_log()
     log.clean()
-    log.cleaner.truncated(NAME, 5)
+    log.cleaner.truncated(NAME, Offset(5))
     assert log.cleaner.clean_offset(NAME) == 2
-    log.cleaner.truncated(NAME, 1)
+    log.cleaner.truncated(NAME, Offset(1))
     assert log.cleaner.clean_offset(NAME) == 1
 
 
@@ -227,7 +227,7 @@ def test_a_stopped_pass_leaves_the_log_and_the_checkpoint_as_they_were() -> None
     before = log.content()
     compaction = log.cleaner.begin([log.log], NOW_MS)
     assert compaction is not None
-    log.cleaner.truncated(NAME, 2)
+    log.cleaner.truncated(NAME, Offset(2))
     with pytest.raises(CompactionAbortedError):
         compaction.step()
     log.cleaner.finish(compaction)

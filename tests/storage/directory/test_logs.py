@@ -203,7 +203,7 @@ def test_others_run_between_two_logs_that_are_made_together() -> None:
 
 def test_a_deleted_record_stays_deleted_after_a_crash(tmp_path: Path, logs: Logs) -> None:
     log = logs.by_partition[A]
-    assert run_here(logs.deleting_records({log: 17})) == {log: 17}
+    assert run_here(logs.deleting_records({log: Offset(17)})) == {log: 17}
     kill(logs)
     again = start(tmp_path)
     assert again.by_partition[A].log_start_offset == 17
@@ -221,7 +221,7 @@ def test_a_crash_after_a_truncation_raises_no_false_alarm() -> None:
     run_here(logs.checkpoints.writing())
     forks: list[SimulatedDisk] = []
     disk.on_effect(lambda _: forks.append(disk.fork()))
-    assert logs.truncate({A: 4}, now_ms=0) == {A}
+    assert logs.truncate({A: Offset(4)}, now_ms=0) == {A}
     fill(logs.by_partition[A], 2)
     for fork in forks:
         for _, crashed in fork.variants_after_crash():
@@ -232,7 +232,7 @@ def test_a_crash_after_a_truncation_raises_no_false_alarm() -> None:
 
 def test_a_full_truncation_survives_a_crash(tmp_path: Path, logs: Logs) -> None:
     run_here(logs.checkpoints.writing())
-    logs.truncate_fully_and_start_at(A, 500, now_ms=0)
+    logs.truncate_fully_and_start_at(A, Offset(500), now_ms=0)
     kill(logs)
     log = start(tmp_path).by_partition[A]
     assert (log.log_start_offset, log.log_end_offset, log.damage) == (500, 500, None)

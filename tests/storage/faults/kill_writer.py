@@ -26,7 +26,7 @@ from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.storage.log.retention import delete_old_segments
 from moldau.storage.producers.state import AppendOrigin
-from moldau.types import LeaderEpoch
+from moldau.types import LeaderEpoch, ProducerEpoch
 
 IDEMPOTENT, TRANSACTIONAL = 100, 200
 # Compaction has work to do and must drop nothing: all keys are different.
@@ -67,7 +67,7 @@ class Writer:
         options = BatchOptions(
             compression=self.rng.choice(CODECS),
             producer_id=producer_id,
-            producer_epoch=0,
+            producer_epoch=ProducerEpoch(0),
             base_sequence=first,
             is_transactional=producer_id == TRANSACTIONAL,
         )
@@ -87,7 +87,7 @@ class Writer:
         report(f"ending {TRANSACTIONAL} {kind.name.lower()}")
         marker = end_transaction_marker(
             EndTransactionMarker(control_type=kind, coordinator_epoch=0),
-            MarkerOrigin(producer_id=TRANSACTIONAL, producer_epoch=0),
+            MarkerOrigin(producer_id=TRANSACTIONAL, producer_epoch=ProducerEpoch(0)),
             self.now_ms,
         )
         self.node.log.append_as_leader(
@@ -106,7 +106,10 @@ class Writer:
     def step(self, number: int) -> None:
         self.now_ms += 10
         node = self.node
-        if node.log.producers.has_open_transaction(TRANSACTIONAL, 0) and self.rng.randrange(3) == 0:
+        if (
+            node.log.producers.has_open_transaction(TRANSACTIONAL, ProducerEpoch(0))
+            and self.rng.randrange(3) == 0
+        ):
             self.end_transaction()
         else:
             self.put(self.rng.choice((IDEMPOTENT, IDEMPOTENT, TRANSACTIONAL)))

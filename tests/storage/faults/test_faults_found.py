@@ -84,7 +84,7 @@ def test_a_log_start_after_the_log_end_removes_nothing() -> None:
 def test_a_crash_after_a_truncation_into_a_batch_is_not_damage() -> None:
     disk, work = worked("append", *["append idempotent"] * 3, "flush", "checkpoint")
     batch = next(b for b in work.state.batches if b.last_offset > b.base_offset)
-    work.node.logs.truncate({NAME: batch.last_offset}, LATER_MS)
+    work.node.logs.truncate({NAME: Offset(batch.last_offset)}, LATER_MS)
     node = Node(disk.after_crash(lambda _: True), SETUP, LATER_MS)
     assert node.log.damage is None
     assert node.log.log_end_offset == batch.base_offset
@@ -121,9 +121,9 @@ def test_a_producer_whose_batch_contains_the_start_is_remembered() -> None:
         if b.last_offset > b.base_offset and RecordBatch(b.content).producer_id >= 0
     )  # fmt: skip
     work.node.commit()
-    run_here(work.node.logs.deleting_records({work.node.log: batch.last_offset}))
+    run_here(work.node.logs.deleting_records({work.node.log: Offset(batch.last_offset)}))
     later = batch.last_offset + 1
-    work.node.logs.truncate({NAME: later}, LATER_MS)
+    work.node.logs.truncate({NAME: Offset(later)}, LATER_MS)
     entry = work.node.log.producers.entry(RecordBatch(batch.content).producer_id)
     assert entry is not None
     assert entry.last_data_offset == batch.last_offset

@@ -17,7 +17,7 @@ from storage.faults.small_node import START_MS, Node
 
 from moldau.protocol.records.batches import RecordBatch
 from moldau.storage.disk.filesystem import DiskFileSystem
-from moldau.types import LeaderEpoch
+from moldau.types import LeaderEpoch, ProducerEpoch
 
 TESTS = Path(__file__).parents[2]
 
@@ -102,7 +102,7 @@ def check_after_kill(root: Path, policy: str, promises: Promises, now_ms: int) -
     for key, offset in promises.offsets.items():
         if offset >= log.log_start_offset:
             assert seen.get(key) == offset, (key, offset, seen.get(key))
-    if not log.producers.has_open_transaction(TRANSACTIONAL, 0):
+    if not log.producers.has_open_transaction(TRANSACTIONAL, ProducerEpoch(0)):
         promises.in_transaction.clear()
     return node
 

@@ -24,7 +24,7 @@ from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.disk.filesystem import FileSystem, read_whole
 from moldau.storage.log.retention import delete_old_segments
 from moldau.storage.producers.state import AppendOrigin
-from moldau.types import LeaderEpoch
+from moldau.types import LeaderEpoch, Offset, ProducerEpoch
 
 STEP_MS = 1_000
 CODECS = (
@@ -148,7 +148,7 @@ class Workload:
         return BatchOptions(
             compression=codec,
             producer_id=producer_id,
-            producer_epoch=0,
+            producer_epoch=ProducerEpoch(0),
             base_sequence=self.next_sequence(producer_id),
             is_transactional=producer_id >= TRANSACTIONAL,
         )
@@ -198,7 +198,7 @@ class Workload:
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         marker = end_transaction_marker(
             EndTransactionMarker(control_type=kind, coordinator_epoch=0),
-            MarkerOrigin(producer_id=self.rng.choice(opened), producer_epoch=0),
+            MarkerOrigin(producer_id=self.rng.choice(opened), producer_epoch=ProducerEpoch(0)),
             self.now_ms,
         )
         self.put(step, marker, AppendOrigin.COORDINATOR)
@@ -239,7 +239,7 @@ class Workload:
         step.after = replace(
             self.state, batches=kept, durable_start=min(self.state.durable_start, end)
         )
-        self.node.logs.truncate({NAME: offset}, self.now_ms)
+        self.node.logs.truncate({NAME: Offset(offset)}, self.now_ms)
         log = self.node.log
         assert log.log_end_offset <= max(offset, self.state.log_start)
         self.state = replace(
@@ -254,15 +254,15 @@ class Workload:
     def start_over(self, step: Step) -> None:
         offset = self.state.log_end + self.rng.randrange(5)
         step.after = State((), offset, offset, 0, self.state.leader_epoch)
-        self.node.logs.truncate_fully_and_start_at(NAME, offset, self.now_ms)
+        self.node.logs.truncate_fully_and_start_at(NAME, Offset(offset), self.now_ms)
         self.state = step.after
-        self.node.cleaner.truncated(NAME, 0)
+        self.node.cleaner.truncated(NAME, Offset(0))
 
     def delete_records(self, step: Step) -> None:
         log = self.node.log
         offset = self.rng.randint(log.log_start_offset, log.high_watermark)
         step.after = replace(self.state, log_start=max(self.state.log_start, offset))
-        start = run_here(self.node.logs.deleting_records({log: offset}))[log]
+        start = run_here(self.node.logs.deleting_records({log: Offset(offset)}))[log]
         if isinstance(start, KafkaError):
             raise start
         self.state = replace(self.state, log_start=start, durable_start=start)
@@ -308,7 +308,7 @@ class Workload:
 
     def start_epoch(self, _step: Step) -> None:
         epoch = self.state.leader_epoch + self.rng.randint(1, 2)
-        self.node.log.start_leader_epoch(epoch)
+        self.node.log.start_leader_epoch(LeaderEpoch(epoch))
         self.state = replace(self.state, leader_epoch=epoch)
 
     def restart(self, _step: Step) -> None:

@@ -37,7 +37,7 @@ from moldau.storage.inspection.items import (
     TimeIndexEntryFound,
 )
 from moldau.testing.simulated_disk import SimulatedDisk
-from moldau.types import TopicPartition, uuid_text
+from moldau.types import LeaderEpoch, Offset, TopicPartition, uuid_text
 
 LEADER_EPOCH = range(12, 16)
 BASE_OFFSET = range(8)
@@ -104,8 +104,10 @@ def test_partition_metadata_has_the_topics_id(clean: Path) -> None:
 
 def test_checkpoints_and_epochs_are_listed(clean: Path) -> None:
     found = inspect(clean / "recovery-point-offset-checkpoint")
-    assert CheckpointOffsetFound("idempotent", 0, 500) in found
-    assert EpochFound(2, 200) in inspect(clean / "codecs-0" / "leader-epoch-checkpoint")
+    assert CheckpointOffsetFound("idempotent", 0, Offset(500)) in found
+    assert EpochFound(LeaderEpoch(2), Offset(200)) in inspect(
+        clean / "codecs-0" / "leader-epoch-checkpoint"
+    )
     assert PropertyFound("leaderEpoch", 2) in inspect(
         clean / "__cluster_metadata-0" / "quorum-state"
     )

@@ -19,7 +19,7 @@ from moldau.storage.disk.failures import DiskFullError
 from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
 from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.retention import delete_old_segments
-from moldau.types import Buffer, LeaderEpoch, TopicPartition, Uuid
+from moldau.types import Buffer, LeaderEpoch, Offset, TopicPartition, Uuid
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 CONFIG = LogConfig(internal_segment_bytes=4_096, index_interval_bytes=0, retention_ms=10)
@@ -108,7 +108,7 @@ def test_operations_that_need_space_are_refused_and_the_directory_stays_online(
         lambda: log.roll(0),
         lambda: run_here(logs.checkpoints.writing()),
         lambda: logs.create(TopicPartition("c", 0), None, now_ms=0),
-        lambda: logs.truncate({A: 10}, 0),
+        lambda: logs.truncate({A: Offset(10)}, 0),
     ):
         with pytest.raises(DiskFullError) as raised:
             use()

@@ -59,7 +59,7 @@ def test_the_start_moves_up_to_the_high_watermark_and_never_moves_back(one: OneL
 
 
 def test_an_epoch_is_known_before_its_first_record(one: OneLog) -> None:
-    one.log.start_leader_epoch(5)
+    one.log.start_leader_epoch(LeaderEpoch(5))
     assert one.log.epochs.entries == [(0, 0), (5, 100)]
     assert one.log.epochs.end_offset_for(LeaderEpoch(0), Offset(100)) == (0, 100)
     one.append(b"x", epoch=5)
@@ -67,7 +67,7 @@ def test_an_epoch_is_known_before_its_first_record(one: OneLog) -> None:
 
 
 def test_an_epoch_without_records_is_forgotten_by_truncation(one: OneLog) -> None:
-    one.log.start_leader_epoch(5)
+    one.log.start_leader_epoch(LeaderEpoch(5))
     assert not one.log.truncate_to(Offset(100), 0)
     assert one.log.epochs.entries == [(0, 0)]
 

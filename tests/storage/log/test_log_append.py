@@ -31,11 +31,13 @@ from moldau.storage.log.append import UnexpectedOffsetError
 from moldau.storage.log.read import Isolation
 from moldau.storage.producers.state import AppendOrigin
 from moldau.testing.simulated_disk import SimulatedDisk
-from moldau.types import LeaderEpoch, Offset
+from moldau.types import LeaderEpoch, Offset, ProducerEpoch
 
 
 def idempotent(sequence: int, *values: bytes, epoch: int = 0) -> bytes:
-    options = BatchOptions(producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+    options = BatchOptions(
+        producer_id=7, producer_epoch=ProducerEpoch(epoch), base_sequence=sequence
+    )
     return records_batch(list(values), options)
 
 

@@ -18,7 +18,7 @@ from moldau.storage.producers.snapshots import (
     snapshot_offset,
 )
 from moldau.storage.producers.state import AppendOrigin, ProducerStateTable
-from moldau.types import Offset
+from moldau.types import Offset, ProducerEpoch
 
 NOW_MS = 1_700_000_000_000
 FILES = DiskFileSystem()
@@ -26,7 +26,10 @@ FILES = DiskFileSystem()
 
 def entry(producer_id: int, *, first_offset: int = -1, last_offset: int = 4) -> ProducerEntry:
     known = ProducerEntry(producer_id)
-    known.add_batch(3, BatchMetadata(10, 10 + last_offset, Offset(0), Offset(last_offset), NOW_MS))
+    known.add_batch(
+        ProducerEpoch(3),
+        BatchMetadata(10, 10 + last_offset, Offset(0), Offset(last_offset), NOW_MS),
+    )
     known.coordinator_epoch = 2
     known.transaction_first_offset = Offset(first_offset)
     return known
@@ -58,14 +61,14 @@ def test_apache_kafkas_open_transactions_are_open_here_too(tmp_path: Path) -> No
     )
     assert table.end_offset == 38
     assert table.first_unstable_offset == 36
-    assert table.has_open_transaction(0, 0)
-    assert table.has_open_transaction(2, 0)
+    assert table.has_open_transaction(0, ProducerEpoch(0))
+    assert table.has_open_transaction(2, ProducerEpoch(0))
 
 
 def test_a_retry_is_recognised_after_a_restart() -> None:
     table = ProducerStateTable()
     append = table.begin_append(AppendOrigin.CLIENT)
-    batch = DataBatch(5, 0, 7, Offset(0), Offset(3), NOW_MS, False)
+    batch = DataBatch(5, ProducerEpoch(0), 7, Offset(0), Offset(3), NOW_MS, False)
     append.add_data(batch)
     table.apply(append)
 
@@ -99,7 +102,7 @@ def _entry(
     known = ProducerEntry(pid)
     first_sequence = (sequence - delta) % 2**31
     known.add_batch(
-        epoch,
+        ProducerEpoch(epoch),
         BatchMetadata(first_sequence, sequence, Offset(offset - delta), Offset(offset), rest[0]),
     )
     _, known.coordinator_epoch, first_offset = rest

@@ -23,7 +23,7 @@ from moldau.storage.producers.state import (
     CompletedTransaction,
     ProducerStateTable,
 )
-from moldau.types import Offset
+from moldau.types import Offset, ProducerEpoch
 
 PID = 7
 NOW_MS = 1_700_000_000_000
@@ -51,7 +51,7 @@ class Partition:
         duplicate = append.add_data(
             DataBatch(
                 producer_id,
-                epoch,
+                ProducerEpoch(epoch),
                 sequence,
                 Offset(self.end),
                 Offset(self.end + count - 1),
@@ -78,7 +78,14 @@ class Partition:
         """Returns the completed transaction and the last stable offset of its index entry."""
         append = self.table.begin_append(origin, transaction_version=version)
         append.add_marker(
-            EndMarker(producer_id, epoch, Offset(self.end), NOW_MS, coordinator_epoch, abort)
+            EndMarker(
+                producer_id,
+                ProducerEpoch(epoch),
+                Offset(self.end),
+                NOW_MS,
+                coordinator_epoch,
+                abort,
+            )
         )
         self.table.apply(append)
         self.end += 1
@@ -226,7 +233,7 @@ def test_an_append_that_was_never_written_changes_nothing() -> None:
     log = Partition()
     log.write(0)
     append = log.table.begin_append(AppendOrigin.CLIENT)
-    append.add_data(DataBatch(PID, 0, 1, Offset(1), Offset(1), NOW_MS, True))
+    append.add_data(DataBatch(PID, ProducerEpoch(0), 1, Offset(1), Offset(1), NOW_MS, True))
     assert log.known().last_sequence == 0
     assert log.table.first_unstable_offset is None
 
@@ -235,10 +242,10 @@ def test_later_batches_of_one_append_are_checked_against_the_earlier_ones() -> N
     log = Partition()
     log.write(0)
     append = log.table.begin_append(AppendOrigin.CLIENT)
-    append.add_data(DataBatch(PID, 0, 1, Offset(1), Offset(2), NOW_MS, False))
+    append.add_data(DataBatch(PID, ProducerEpoch(0), 1, Offset(1), Offset(2), NOW_MS, False))
     with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
-        append.add_data(DataBatch(PID, 0, 5, Offset(3), Offset(3), NOW_MS, False))
-    append.add_data(DataBatch(PID, 0, 3, Offset(3), Offset(3), NOW_MS, False))
+        append.add_data(DataBatch(PID, ProducerEpoch(0), 5, Offset(3), Offset(3), NOW_MS, False))
+    append.add_data(DataBatch(PID, ProducerEpoch(0), 3, Offset(3), Offset(3), NOW_MS, False))
     log.table.apply(append)
     assert log.known().last_sequence == 3
 
@@ -350,8 +357,8 @@ def test_a_transaction_in_the_last_epoch_can_still_be_ended() -> None:
 def test_a_transaction_may_begin_and_end_in_one_replicated_append() -> None:
     table = ProducerStateTable()
     append = table.begin_append(AppendOrigin.REPLICATION)
-    append.add_data(DataBatch(PID, 0, 0, Offset(0), Offset(4), NOW_MS, True))
-    completed = append.add_marker(EndMarker(PID, 0, Offset(5), NOW_MS, 0, True))
+    append.add_data(DataBatch(PID, ProducerEpoch(0), 0, Offset(0), Offset(4), NOW_MS, True))
+    completed = append.add_marker(EndMarker(PID, ProducerEpoch(0), Offset(5), NOW_MS, 0, True))
     assert completed == CompletedTransaction(PID, Offset(0), Offset(5), is_aborted=True)
     table.apply(append)
     assert table.first_undecided_offset == 0
@@ -410,7 +417,7 @@ def test_loading_more_than_the_bound_keeps_the_youngest() -> None:
     entries = []
     for producer_id in (1, 2, 3, 4):
         entry = ProducerEntry(producer_id)
-        entry.epoch, entry.last_timestamp_ms = 0, NOW_MS - producer_id
+        entry.epoch, entry.last_timestamp_ms = ProducerEpoch(0), NOW_MS - producer_id
         entries.append(entry)
     table = ProducerStateTable(producer_ids_max=2)
     table.load(entries, end_offset=Offset(9), now_ms=NOW_MS)

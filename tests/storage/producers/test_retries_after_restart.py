@@ -18,13 +18,15 @@ from moldau.storage.log.retention import delete_old_segments
 from moldau.storage.producers.entry import BatchMetadata, ProducerEntry
 from moldau.storage.producers.forgotten_batches import SEARCH_BYTES
 from moldau.storage.producers.state import ProducerStateTable
-from moldau.types import LeaderEpoch, Offset
+from moldau.types import LeaderEpoch, Offset, ProducerEpoch
 
 IN_FLIGHT = 5
 
 
 def batch(sequence: int, producer_id: int = 7, epoch: int = 0, size: int = 100) -> bytearray:
-    options = BatchOptions(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    options = BatchOptions(
+        producer_id=producer_id, producer_epoch=ProducerEpoch(epoch), base_sequence=sequence
+    )
     return bytearray(records_batch([b"x" * size, b"y" * 100], options))
 
 
@@ -180,7 +182,7 @@ def test_batches_before_a_gap_of_compaction_count_as_forgotten(tmp_path: Path) -
 
     table.search_log = search
     entry = ProducerEntry(7)
-    entry.add_batch(0, BatchMetadata(9, 9, Offset(9), Offset(9), 1_000))
+    entry.add_batch(ProducerEpoch(0), BatchMetadata(9, 9, Offset(9), Offset(9), 1_000))
     table.load([entry], end_offset=Offset(10), now_ms=1_000)
     known = table.entry(7)
     assert known is not None

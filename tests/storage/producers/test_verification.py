@@ -12,9 +12,10 @@ from moldau.storage.producers.append import AppendOrigin, begin_verification
 from moldau.storage.producers.entry import BatchMetadata, DataBatch, EndMarker
 from moldau.storage.producers.state import ProducerStateTable
 from moldau.storage.producers.verification import VERIFICATIONS_MAX, Verification
-from moldau.types import NO_SEQUENCE, Offset
+from moldau.types import NO_SEQUENCE, Offset, ProducerEpoch
 
 PID = 7
+FIRST_EPOCH = ProducerEpoch(0)
 NOW_MS = 1_700_000_000_000
 
 
@@ -29,7 +30,7 @@ class Partition:
     def begin(
         self, sequence: int = 0, epoch: int = 0, *, adds: bool = False, now_ms: int = NOW_MS
     ) -> Verification | None:
-        batch = PID, epoch, sequence
+        batch = PID, ProducerEpoch(epoch), sequence
         return begin_verification(self.table, batch, adds=adds, now_ms=now_ms)
 
     def write(
@@ -43,7 +44,13 @@ class Partition:
     ) -> BatchMetadata | None:
         append = self.table.begin_append(origin, verification=verification)
         batch = DataBatch(
-            PID, epoch, sequence, Offset(self.end), Offset(self.end), NOW_MS, is_transactional
+            PID,
+            ProducerEpoch(epoch),
+            sequence,
+            Offset(self.end),
+            Offset(self.end),
+            NOW_MS,
+            is_transactional,
         )
         duplicate = append.add_data(batch)
         if duplicate is None:
@@ -53,7 +60,9 @@ class Partition:
 
     def mark(self, epoch: int = 0, *, version: int = 1) -> None:
         append = self.table.begin_append(AppendOrigin.COORDINATOR, transaction_version=version)
-        append.add_marker(EndMarker(PID, epoch, Offset(self.end), NOW_MS, 0, is_abort=False))
+        append.add_marker(
+            EndMarker(PID, ProducerEpoch(epoch), Offset(self.end), NOW_MS, 0, is_abort=False)
+        )
         self.table.apply(append)
         for completed in append.completed:
             self.table.complete_transaction(completed)
@@ -75,7 +84,7 @@ def test_a_transaction_is_opened_with_its_verification_only(origin: AppendOrigin
         partition.write(sequence, origin=origin)
     assert partition.table.entry(PID) is None
     partition.write(sequence, verification, origin=origin)
-    assert partition.table.has_open_transaction(PID, 0)
+    assert partition.table.has_open_transaction(PID, ProducerEpoch(0))
 
 
 def test_an_open_transaction_needs_no_further_verification() -> None:
@@ -89,7 +98,7 @@ def test_an_open_transaction_needs_no_further_verification() -> None:
 def test_a_follower_does_not_verify_again_what_its_leader_appended() -> None:
     partition = Partition()
     partition.write(0, origin=AppendOrigin.REPLICATION)
-    assert partition.table.has_open_transaction(PID, 0)
+    assert partition.table.has_open_transaction(PID, ProducerEpoch(0))
 
 
 def test_a_verification_is_void_after_the_end_of_its_transaction() -> None:
@@ -112,7 +121,7 @@ def test_a_late_batch_of_an_ended_transaction_opens_nothing() -> None:
     partition.mark()
     with refused(ErrorCode.INVALID_TXN_STATE):
         partition.write(1)
-    assert not partition.table.has_open_transaction(PID, 0)
+    assert not partition.table.has_open_transaction(PID, ProducerEpoch(0))
     assert partition.table.first_undecided_offset is None
 
 
@@ -123,7 +132,7 @@ def test_the_marker_before_does_not_end_a_verification_of_the_new_protocol() -> 
     verification = partition.begin(0, epoch=1, adds=True)
     partition.mark(epoch=1, version=2)
     partition.write(0, verification, epoch=1)
-    assert partition.table.has_open_transaction(PID, 1)
+    assert partition.table.has_open_transaction(PID, ProducerEpoch(1))
 
 
 def test_the_marker_of_its_own_transaction_ends_it() -> None:
@@ -194,12 +203,12 @@ def test_without_verification_any_transaction_may_open() -> None:
     partition = Partition()
     partition.table.verifies = False
     partition.write(0)
-    assert partition.table.has_open_transaction(PID, 0)
+    assert partition.table.has_open_transaction(PID, ProducerEpoch(0))
 
 
 def test_plain_batches_are_not_held_up_by_the_verification_of_another_producer() -> None:
     partition = Partition()
-    begin_verification(partition.table, (8, 0, 0), adds=False, now_ms=NOW_MS)
+    begin_verification(partition.table, (8, FIRST_EPOCH, 0), adds=False, now_ms=NOW_MS)
     partition.write(3, is_transactional=False)
     partition.write(4, is_transactional=False)
     assert partition.end == 2
@@ -220,7 +229,9 @@ def test_verifications_are_bounded_and_the_oldest_is_dropped_first() -> None:
     partition = Partition()
     verification = partition.begin()
     for producer_id in range(100, 100 + VERIFICATIONS_MAX):
-        begin_verification(partition.table, (producer_id, 0, 0), adds=False, now_ms=NOW_MS)
+        begin_verification(
+            partition.table, (producer_id, FIRST_EPOCH, 0), adds=False, now_ms=NOW_MS
+        )
     assert len(partition.table.verifications) == VERIFICATIONS_MAX
     with refused(ErrorCode.INVALID_TXN_STATE):
         partition.write(0, verification)

@@ -22,8 +22,17 @@ from moldau.protocol.messages.create_topics import (
 )
 from moldau.protocol.messages.delete_groups import DeleteGroupsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.protocol.messages.heartbeat import HeartbeatRequest
+from moldau.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.messages.offset_commit import (
@@ -32,8 +41,15 @@ from moldau.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from moldau.protocol.messages.sync_group import SyncGroupRequest
+from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from moldau.protocol.wire.schema import Message
 
 TOO_MANY_RECORDS = 44
+
+
+TOPIC = 2
+LONGEST_NAME = "a" * 32_767
+SET = 0
 
 
 def creating(*topics: CreatableTopic) -> CreateTopicsRequest:
@@ -299,3 +315,48 @@ def test_bi_139_a_group_with_members_is_not_deleted(client: WireClient, group: s
     joined(client, group)
     (answer,) = client.ask(DeleteGroupsRequest(groups_names=[group]), 2).results
     assert answer.error_code == 68
+
+
+QUOTING: dict[str, tuple[Message, int]] = {
+    "settings of a topic": (
+        DescribeConfigsRequest(
+            resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=LONGEST_NAME)]
+        ),
+        1,
+    ),
+    "the same, compact": (
+        DescribeConfigsRequest(
+            resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=LONGEST_NAME)]
+        ),
+        4,
+    ),
+    "a setting": (
+        IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=TOPIC,
+                    resource_name="t",
+                    configs=[AlterableConfig(name=LONGEST_NAME, value="1", config_operation=SET)],
+                )
+            ]
+        ),
+        1,
+    ),
+    "a feature": (
+        UpdateFeaturesRequest(
+            feature_updates=[FeatureUpdateKey(feature=LONGEST_NAME, max_version_level=1)]
+        ),
+        1,
+    ),
+    "a new topic": (creating(topic(LONGEST_NAME)), 5),
+}
+
+
+@pytest.mark.parametrize("case", QUOTING)
+def test_a_refusal_may_quote_the_longest_name(client: WireClient, case: str) -> None:
+    """Apache Kafka cannot encode its message either, and answers UNKNOWN_SERVER_ERROR."""
+    request, version = QUOTING[case]
+    answer = client.ask(request, version)
+    lists = ("results", "responses", "topics")
+    elements = next((found for name in lists if (found := getattr(answer, name, None))), [answer])
+    assert [each.error_code != 0 for each in elements] == [True]

@@ -28,6 +28,7 @@ from moldau.protocol.records.batches import Record
 from moldau.protocol.wire.codec import TRUSTED_ELEMENT_BUDGET
 from moldau.protocol.wire.frame import read_response
 from moldau.storage.producers.state import PRODUCER_IDS_MAX
+from moldau.types import ProducerEpoch
 
 CONNECTIONS, RATE = 40, 10
 EXTRA_PRODUCERS = 100
@@ -54,7 +55,9 @@ def test_connections_come_no_faster_than_allowed_and_all_are_served(tmp_path: Pa
 
 def first_write(producer_id: int) -> ProduceRequest:
     record = Record(offset=0, timestamp=Clock().wall_ms(), key=None, value=b"v")
-    options = BatchOptions(producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    options = BatchOptions(
+        producer_id=producer_id, producer_epoch=ProducerEpoch(0), base_sequence=0
+    )
     data = PartitionProduceData(index=0, records=build_batch([record], options))
     topic = TopicProduceData(name=TOPIC, partition_data=[data])
     return ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[topic])

@@ -27,6 +27,7 @@ from moldau.protocol.messages.produce import (
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record
 from moldau.protocol.wire.frame import build_request
+from moldau.types import ProducerEpoch
 
 VERSION = 9
 LENGTH_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT = 8, 16, 17, 21
@@ -220,7 +221,9 @@ def test_bi_099_internal_topics_are_not_for_clients(
 
 
 def sequenced(producer_id: int, epoch: int, sequence: int) -> bytearray:
-    options = BatchOptions(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    options = BatchOptions(
+        producer_id=producer_id, producer_epoch=ProducerEpoch(epoch), base_sequence=sequence
+    )
     record = Record(offset=0, timestamp=now_ms(), key=b"k", value=b"%d" % sequence)
     return bytearray(build_batch([record], options))
 

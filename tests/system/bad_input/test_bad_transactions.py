@@ -35,6 +35,7 @@ from moldau.protocol.messages.produce import (
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record
 from moldau.protocol.wire.schema import Message
+from moldau.types import ProducerEpoch
 
 NONE, UNKNOWN_PARTITION, INVALID_TOPIC, INVALID_REQUEST = 0, 3, 17, 42
 OUT_OF_ORDER, INVALID_EPOCH, INVALID_STATE, INVALID_MAPPING, INVALID_TIMEOUT = 45, 47, 48, 49, 50
@@ -108,7 +109,7 @@ def content(by: Producer, sequence: int, *, transactional: bool = True) -> bytes
     record = Record(offset=0, timestamp=Clock().wall_ms(), key=b"k", value=b"v")
     options = BatchOptions(
         producer_id=by.producer_id,
-        producer_epoch=by.epoch,
+        producer_epoch=ProducerEpoch(by.epoch),
         base_sequence=sequence,
         is_transactional=transactional,
     )

@@ -29,7 +29,7 @@ from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record
 from moldau.testing import ProcessBroker
-from moldau.types import PRODUCER_EPOCH_MAX
+from moldau.types import PRODUCER_EPOCH_MAX, ProducerEpoch
 
 STATE_PARTITIONS = 2
 SHUT_OUT = {
@@ -76,7 +76,7 @@ def grown_old(running: ProcessBroker, epoch: int, style: Style) -> WireProducer:
 
 def _write_epoch(log_folder: Path, transactional_id: str, epoch: int) -> None:
     last = read_decisions(log_folder).last[transactional_id]
-    record = transaction_record(replace(last, producer_epoch=epoch), 2)
+    record = transaction_record(replace(last, producer_epoch=ProducerEpoch(epoch)), 2)
     key, value = encode_record(record)
     index = partition_for(transactional_id, STATE_PARTITIONS)
     folder = partition_folders(log_folder, TRANSACTION_LOG)[index]

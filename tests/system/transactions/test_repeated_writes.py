@@ -30,6 +30,7 @@ from moldau.protocol.messages.produce import (
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record
 from moldau.testing import ThreadBroker, broker
+from moldau.types import ProducerEpoch
 
 ATTEMPTS_MAX = 500
 DROPS = 4
@@ -120,7 +121,7 @@ def _plain_request(producer: WireProducer, place: Place, *, sequence: int) -> Pr
         BatchOptions(
             base_offset=0,
             producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
+            producer_epoch=ProducerEpoch(producer.epoch),
             base_sequence=sequence,
         ),
     )

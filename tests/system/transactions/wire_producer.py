@@ -39,6 +39,7 @@ from moldau.protocol.messages.txn_offset_commit import (
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record
 from moldau.protocol.wire.schema import Message
+from moldau.types import ProducerEpoch
 
 PATIENCE_S = 60.0
 """For everything transient: a node that starts, a coordinator that loads, an end in progress."""
@@ -164,7 +165,7 @@ class WireProducer:
             BatchOptions(
                 base_offset=0,
                 producer_id=self.producer_id,
-                producer_epoch=self.epoch,
+                producer_epoch=ProducerEpoch(self.epoch),
                 base_sequence=self._sequences[place],
                 is_transactional=True,
             ),

@@ -1,7 +1,7 @@
 """The active controller: it makes a decision, appends its records to the metadata log, and answers
 when they are committed. Deciding and appending are one step, so that decisions have the order of
 the log; only the waits overlap. A large request is decided in a thread, and appended if no other
-decision came in between.
+decision came in between; the next attempt makes the others wait.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.cluster.metadata_feed import MetadataFeed
+from moldau.broker.controller.decision_turns import DecisionTurns
 from moldau.broker.quorum.listener import QuorumListener
 from moldau.broker.quorum.quorum_description import described_quorum
 from moldau.broker.quorum.quorum_node import QuorumNode
@@ -34,6 +35,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import AbortTransactionRecord
 from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest
+from moldau.protocol.wire.primitives import BYTES_LIKE_ELEMENT
 from moldau.protocol.wire.schema import Message, Struct
 from moldau.storage.disk.failures import DiskFullError
 from moldau.types import INT32_MAX, BrokerId
@@ -47,8 +49,7 @@ _log = logging.getLogger(__name__)
 _CHECKS_PER_SESSION = 8
 _RECORDS_IN_SPLIT_BATCH = 1024
 _LARGE_FROM = 50
-"""Counted in elements of a request, or partitions that it creates."""
-_THREAD_ATTEMPTS_MAX = 3
+"""Counted in elements of a request, lengths of texts, or partitions that it creates."""
 _CREATES_PARTITIONS: dict[int, str] = {
     ApiKey.CREATE_TOPICS: "num_partitions",
     ApiKey.CREATE_PARTITIONS: "count",
@@ -79,7 +80,9 @@ def is_large(request: Message) -> bool:
 
 
 def _count(struct: Struct, makes: str | None) -> int:
-    """Counts the request's elements, and stops once there are many."""
+    """Counts the request's elements, of which a long text is several, and stops once there are
+    many.
+    """
     count = 0
     for row in struct.FIELDS:
         value = getattr(struct, row[0])
@@ -89,7 +92,15 @@ def _count(struct: Struct, makes: str | None) -> int:
                 if isinstance(each, Struct):
                     count += _count(each, None)
                     count += getattr(each, makes) if makes is not None else 0
+                else:
+                    count += _count_of_text(each)
+        else:
+            count += _count_of_text(value)
     return count
+
+
+def _count_of_text(value: object) -> int:
+    return len(value) // BYTES_LIKE_ELEMENT if isinstance(value, str) else 0
 
 
 def _decide_and_replay(
@@ -122,6 +133,7 @@ class ControllerNode(QuorumListener):
         self._clock = clock
         self._controller = Controller(settings.current, cluster_id, chance)
         self._active = asyncio.Event()
+        self._turns = DecisionTurns()
         self._last_appended = -1
         self._timers: dict[str, Timer] = {}
         session_ms = settings.current.broker_session_timeout_ms
@@ -145,8 +157,7 @@ class ControllerNode(QuorumListener):
         """Returns the response once it is committed. Raises KafkaError if the whole request is
         refused, with NOT_CONTROLLER if another node is the active controller.
         """
-        if not self.is_active:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+        self._check_active()
         if isinstance(request, DescribeQuorumRequest):
             status = self._quorum.describe()
             if not is_large(request):
@@ -156,13 +167,7 @@ class ControllerNode(QuorumListener):
         if timeout_ms <= 0:
             detail = "nothing was done: timeout_ms left no time for it"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail)
-        decision, delta = await self._decide(request, version)
-        try:
-            self._append(decision, delta)
-        except DiskFullError:
-            if request.API_KEY != ApiKey.DELETE_TOPICS or not self._quorum.make_room():
-                raise
-            self._append(decision)
+        decision = await self._decide_and_append(request, version)
         self._controller.answered(request, self._clock.mono_ms())
         try:
             async with self._clock.timeout(timeout_ms):
@@ -210,21 +215,54 @@ class ControllerNode(QuorumListener):
             kraft_version=self._quorum.kraft_version,
         )
 
-    async def _decide(
-        self, request: Message, version: int
-    ) -> tuple[Decision[Message, Any], MetadataDelta | None]:
+    async def _decide_and_append(self, request: Message, version: int) -> Decision[Message, Any]:
         """A large request is decided in a thread, so that the event loop stays free. The decision
-        is only valid if no other one was made meanwhile; otherwise it is retried, and finally made
-        in the event loop.
+        is only valid if no other one was appended meanwhile; otherwise it is made once more, and
+        the others wait.
         """
-        for _ in range(_THREAD_ATTEMPTS_MAX if is_large(request) else 0):
-            context = self._decision_context()
-            decided = await asyncio.to_thread(_decide_and_replay, context, request, version)
-            if not self.is_active:
-                raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
-            if self._controller.image is context.image:
+        if not is_large(request):
+            await self._turns.small()
+            self._check_active()
+            decision = decide(self._decision_context(), request, version)
+            self._append_decided(request, decision)
+            return decision
+        async with self._turns.large:
+            decided = await self._decide_in_thread(request, version)
+            if decided is not None:
                 return decided
-        return decide(self._decision_context(), request, version), None
+            with self._turns.alone():
+                decided = await self._decide_in_thread(request, version)
+            if decided is None:
+                detail = "this node was elected again while it decided"
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, detail)
+            return decided
+
+    async def _decide_in_thread(
+        self, request: Message, version: int
+    ) -> Decision[Message, Any] | None:
+        """None, and nothing appended, if the decision is void."""
+        self._check_active()
+        context = self._decision_context()
+        decision, delta = await asyncio.to_thread(_decide_and_replay, context, request, version)
+        self._check_active()
+        if self._controller.image is not context.image:
+            return None
+        self._append_decided(request, decision, delta)
+        return decision
+
+    def _check_active(self) -> None:
+        if not self.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+
+    def _append_decided(
+        self, request: Message, decision: Decision[Message, Any], delta: MetadataDelta | None = None
+    ) -> None:
+        try:
+            self._append(decision, delta)
+        except DiskFullError:
+            if request.API_KEY != ApiKey.DELETE_TOPICS or not self._quorum.make_room():
+                raise
+            self._append(decision)
 
     def _append(self, decision: Decision[Message, Any], delta: MetadataDelta | None = None) -> None:
         """Appends all records or none if the decision is atomic; otherwise as many as there is room
@@ -264,6 +302,11 @@ class ControllerNode(QuorumListener):
                 return
             # First, so that no error in the work ends the timer.
             self._timers[name] = self._clock.call_later(interval_ms, run)
+            work_in_turn()
+
+        def work_in_turn() -> None:
+            if not self.is_active or self._turns.defer(name, work_in_turn):
+                return
             try:
                 work()
             except (KafkaError, MetadataReplayError) as error:

@@ -21,7 +21,7 @@ from moldau.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from moldau.types import NO_LEADER, BrokerId, TopicPartition
+from moldau.types import NO_LEADER, BrokerId, ProducerEpoch, TopicPartition
 
 if TYPE_CHECKING:
     from moldau.broker.cluster.metadata_feed import MetadataFeed
@@ -65,7 +65,7 @@ warnings.
 class MarkersToSend(NamedTuple):
     transactional_id: str
     producer_id: int
-    producer_epoch: int
+    producer_epoch: ProducerEpoch
     coordinator_epoch: int
     commits: bool
     partitions: Collection[TopicPartition]

@@ -106,7 +106,7 @@ class _Written:
 
     __slots__ = ("deadline", "last_offset", "pieces")
 
-    def __init__(self, pieces: list[Piece], last_offset: int) -> None:
+    def __init__(self, pieces: list[Piece], last_offset: Offset) -> None:
         self.pieces = pieces
         self.last_offset = last_offset
         self.deadline: tuple[Bucket, Callable[[], None]] | None = None
@@ -331,7 +331,7 @@ class ShardHost(Generic[ShardT]):
             self._write_marker(append, append.marker)
         elif not append.records:
             self._flush_gathered()
-            self._await_commit(_Written([Piece(append, (), True)], self._end_offset - 1))
+            self._await_commit(_Written([Piece(append, (), True)], Offset(self._end_offset - 1)))
         else:
             try:
                 encoded = EncodedAppend.of(append)
@@ -390,10 +390,10 @@ class ShardHost(Generic[ShardT]):
             offset = Offset(offset + len(piece.records))
         self._await_commit(_Written(batch.pieces, result.last_offset))
 
-    def _appended(self, piece: Piece, offset: int, producer_id: int) -> None:
+    def _appended(self, piece: Piece, offset: Offset, producer_id: int) -> None:
         if piece.append.replays:
             for number, record in enumerate(piece.records):
-                self.shard.replay(record, offset + number, producer_id)
+                self.shard.replay(record, Offset(offset + number), producer_id)
         sequel = piece.append.sequel
         if piece.is_last and sequel is not None:
             self._notify(self.shard.appended, sequel)

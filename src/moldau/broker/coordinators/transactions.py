@@ -27,7 +27,7 @@ from moldau.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from moldau.protocol.records.compression import Compression
 from moldau.protocol.versions import BUMPS_EPOCH_FROM, END_TXN_BUMPS_EPOCH, code_for_version
-from moldau.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from moldau.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerEpoch, TopicPartition
 
 if TYPE_CHECKING:
     from moldau.broker.cluster.metadata_feed import MetadataFeed
@@ -151,7 +151,7 @@ class TransactionCoordinator:
         expected = _expected(request)
         transactional_id = request.transactional_id
         if transactional_id is None:
-            return ProducerIdAndEpoch(await self._producer_ids.next(), 0)
+            return ProducerIdAndEpoch(await self._producer_ids.next(), ProducerEpoch(0))
         _check_init(request, self._current_settings())
         init = Init(
             transactional_id=transactional_id,
@@ -169,7 +169,7 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         producer_id: int,
-        epoch: int,
+        epoch: ProducerEpoch,
         partitions: Collection[TopicPartition],
         *,
         transaction_version: int,
@@ -195,7 +195,7 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         producer_id: int,
-        epoch: int,
+        epoch: ProducerEpoch,
         partitions: Collection[TopicPartition],
     ) -> dict[TopicPartition, ErrorCode]:
         producer = ProducerIdAndEpoch(producer_id, epoch)
@@ -210,7 +210,7 @@ class TransactionCoordinator:
         """Answers when the decision is in the log; the markers follow."""
         end = End(
             transactional_id=request.transactional_id,
-            producer=ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
+            producer=ProducerIdAndEpoch(request.producer_id, ProducerEpoch(request.producer_epoch)),
             commits=request.committed,
             client_version=BUMPS_EPOCH_FROM if version >= END_TXN_BUMPS_EPOCH else 0,
         )
@@ -375,4 +375,8 @@ def _expected(request: InitProducerIdRequest) -> ProducerIdAndEpoch | None:
             ErrorCode.INVALID_REQUEST,
             "a producer id without an epoch, or an epoch without a producer id",
         )
-    return ProducerIdAndEpoch(request.producer_id, request.producer_epoch) if has_id else None
+    return (
+        ProducerIdAndEpoch(request.producer_id, ProducerEpoch(request.producer_epoch))
+        if has_id
+        else None
+    )

@@ -22,7 +22,7 @@ from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from moldau.storage.producers.verification import Verification
-from moldau.types import NO_LEADER, BrokerId, TopicPartition
+from moldau.types import NO_LEADER, BrokerId, ProducerEpoch, TopicPartition
 
 if TYPE_CHECKING:
     from moldau.broker.cluster.metadata_feed import MetadataFeed
@@ -47,7 +47,7 @@ class VerifiedWriter(Writer):
 class _Query:
     transactional_id: str
     producer_id: int
-    epoch: int
+    epoch: ProducerEpoch
     partitions: Collection[TopicPartition]
     adds: bool
     answer: "asyncio.Future[Codes]"
@@ -83,7 +83,7 @@ class TransactionVerification:
     async def begin(
         self,
         transactional_id: str,
-        producer: tuple[int, int],
+        producer: tuple[int, ProducerEpoch],
         first_sequences: Mapping[Partition, int],
         *,
         adds: bool,
@@ -124,7 +124,7 @@ class TransactionVerification:
         self,
         transactional_id: str,
         producer_id: int,
-        epoch: int,
+        epoch: ProducerEpoch,
         partitions: Collection[TopicPartition],
         *,
         adds: bool,
@@ -187,7 +187,7 @@ class TransactionVerification:
 
 
 def _begin(
-    producer: tuple[int, int], first_sequences: Mapping[Partition, int], *, adds: bool
+    producer: tuple[int, ProducerEpoch], first_sequences: Mapping[Partition, int], *, adds: bool
 ) -> dict[Partition, Verification | KafkaError | None]:
     verifications: dict[Partition, Verification | KafkaError | None] = {}
     for partition, sequence in first_sequences.items():

@@ -10,7 +10,7 @@ from moldau.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnResponse,
 )
 from moldau.protocol.versions import code_for_version
-from moldau.types import TopicPartition
+from moldau.types import ProducerEpoch, TopicPartition
 
 
 async def handle_add_offsets_to_txn(
@@ -20,7 +20,7 @@ async def handle_add_offsets_to_txn(
     code = await ctx.broker.transactions.add_partitions(
         request.transactional_id,
         request.producer_id,
-        request.producer_epoch,
+        ProducerEpoch(request.producer_epoch),
         [TopicPartition(CONSUMER_OFFSETS, index)],
         transaction_version=0,
     )

@@ -20,7 +20,7 @@ from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from moldau.protocol.versions import ADD_PARTITIONS_BY_BROKERS, BUMPS_EPOCH_FROM, code_for_version
-from moldau.types import TopicPartition
+from moldau.types import ProducerEpoch, TopicPartition
 
 Codes = dict[TopicPartition, ErrorCode]
 
@@ -51,17 +51,18 @@ async def _codes(ctx: RequestContext, transaction: AddPartitionsToTxnTransaction
     if is_refused:
         return refused
     transactions = ctx.broker.transactions
+    epoch = ProducerEpoch(transaction.producer_epoch)
     if transaction.verify_only:
         return transactions.verify_partitions(
             transaction.transactional_id,
             transaction.producer_id,
-            transaction.producer_epoch,
+            epoch,
             refused,
         )
     code = await transactions.add_partitions(
         transaction.transactional_id,
         transaction.producer_id,
-        transaction.producer_epoch,
+        epoch,
         refused,
         transaction_version=(BUMPS_EPOCH_FROM if ctx.version >= ADD_PARTITIONS_BY_BROKERS else 0),
     )

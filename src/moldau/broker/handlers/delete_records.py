@@ -17,7 +17,7 @@ from moldau.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from moldau.storage.log.log import Log
-from moldau.types import TopicPartition
+from moldau.types import FIRST_OFFSET, Offset, TopicPartition
 
 TO_HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
@@ -26,7 +26,7 @@ NO_LOW_WATERMARK = -1
 async def handle_delete_records(
     ctx: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    targets: dict[Log, int] = {}
+    targets: dict[Log, Offset] = {}
     refused: dict[TopicPartition, KafkaError] = {}
 
     def check(part: tuple[str, DeleteRecordsPartition]) -> None:
@@ -34,7 +34,7 @@ async def handle_delete_records(
         try:
             log, offset = _target(ctx, topic, requested)
             # The highest offset counts if a partition is named twice.
-            targets[log] = max(offset, targets.get(log, 0))
+            targets[log] = max(offset, targets.get(log, FIRST_OFFSET))
         except KafkaError as error:
             # Without its traceback, which refers back to this dictionary.
             refused[TopicPartition(topic, requested.partition_index)] = error.with_traceback(None)
@@ -52,10 +52,10 @@ async def handle_delete_records(
 async def _delete(
     ctx: RequestContext,
     request: DeleteRecordsRequest,
-    targets: dict[Log, int],
+    targets: dict[Log, Offset],
     refused: dict[TopicPartition, KafkaError],
 ) -> DeleteRecordsResponse:
-    results: dict[TopicPartition, int | KafkaError] = {**refused}
+    results: dict[TopicPartition, Offset | KafkaError] = {**refused}
     for log, outcome in (await ctx.broker.replicas.delete_records(targets)).items():
         results[log.topic_partition] = outcome
     return DeleteRecordsResponse(
@@ -72,7 +72,9 @@ async def _delete(
     )
 
 
-def _target(ctx: RequestContext, topic: str, requested: DeleteRecordsPartition) -> tuple[Log, int]:
+def _target(
+    ctx: RequestContext, topic: str, requested: DeleteRecordsPartition
+) -> tuple[Log, Offset]:
     log = ctx.broker.replicas.lookup(topic, requested.partition_index).log
     if topic in INTERNAL_TOPICS:
         raise KafkaError(
@@ -81,13 +83,15 @@ def _target(ctx: RequestContext, topic: str, requested: DeleteRecordsPartition) 
         )
     if log.config.compacts and not log.config.deletes:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{topic} is compacted, not deleted")
-    offset = log.high_watermark if requested.offset == TO_HIGH_WATERMARK else requested.offset
+    offset = (
+        log.high_watermark if requested.offset == TO_HIGH_WATERMARK else Offset(requested.offset)
+    )
     if offset < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset}")
     return log, offset
 
 
-def _result(index: int, outcome: int | KafkaError) -> DeleteRecordsPartitionResult:
+def _result(index: int, outcome: Offset | KafkaError) -> DeleteRecordsPartitionResult:
     if isinstance(outcome, KafkaError):
         return DeleteRecordsPartitionResult(
             partition_index=index, low_watermark=NO_LOW_WATERMARK, error_code=outcome.code

@@ -185,7 +185,7 @@ def _duplicates(request: ListOffsetsRequest) -> set[tuple[str, int]]:
     return duplicates
 
 
-def _visible_end(ctx: RequestContext, request: ListOffsetsRequest, partition: Partition) -> int:
+def _visible_end(ctx: RequestContext, request: ListOffsetsRequest, partition: Partition) -> Offset:
     """The end of the log for this client. Only brokers see all of it."""
     log = partition.log
     if request.replica_id >= 0 and ctx.peer.is_privileged_listener:

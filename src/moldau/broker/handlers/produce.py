@@ -53,7 +53,7 @@ from moldau.protocol.versions import PRODUCE_ADDS_PARTITIONS, PRODUCE_TOPIC_IDS
 from moldau.storage.disk.cached_reads import NotCachedError
 from moldau.storage.log.append import PreparedBatch, VerifiedBatch
 from moldau.storage.producers.verification import Verification
-from moldau.types import Buffer, Offset, TopicPartition
+from moldau.types import Buffer, Offset, ProducerEpoch, TopicPartition
 
 ZSTD_FROM = 7
 LEADER_HINTS_FROM = 10
@@ -73,7 +73,7 @@ class _Producer(NamedTuple):
     """The producer of a batch, from the batch's header."""
 
     producer_id: int
-    epoch: int
+    epoch: ProducerEpoch
     sequence: int
 
 

@@ -20,7 +20,7 @@ from moldau.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from moldau.protocol.versions import TXN_OFFSET_COMMIT_ADDS_PARTITIONS
-from moldau.types import NO_SEQUENCE
+from moldau.types import NO_SEQUENCE, ProducerEpoch
 
 _ABORTABLE_FROM = 4
 """From this version on clients know TRANSACTION_ABORTABLE."""
@@ -66,7 +66,7 @@ async def _admitted(ctx: RequestContext, request: TxnOffsetCommitRequest) -> Ver
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     broker = ctx.broker
-    producer = (request.producer_id, request.producer_epoch)
+    producer = (request.producer_id, ProducerEpoch(request.producer_epoch))
     try:
         partition = broker.replicas.lookup(
             CONSUMER_OFFSETS, broker.groups.partition_for(request.group_id)

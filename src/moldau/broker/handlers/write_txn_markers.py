@@ -29,6 +29,7 @@ from moldau.protocol.records.control_records import (
     end_transaction_marker,
 )
 from moldau.storage.producers.state import AppendOrigin
+from moldau.types import ProducerEpoch
 
 AT_ONCE = 20
 """Then other tasks run: the first marker in a new log takes milliseconds."""
@@ -98,7 +99,7 @@ class _Writes:
         control_type = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
         data = end_transaction_marker(
             EndTransactionMarker(control_type, marker.coordinator_epoch),
-            MarkerOrigin(marker.producer_id, marker.producer_epoch),
+            MarkerOrigin(marker.producer_id, ProducerEpoch(marker.producer_epoch)),
             self._ctx.broker.clock.wall_ms(),
         )
         result = partition.append(
@@ -164,7 +165,7 @@ class _Writes:
 def _for_groups(marker: WritableTxnMarker) -> Marker:
     return Marker(
         producer_id=marker.producer_id,
-        producer_epoch=marker.producer_epoch,
+        producer_epoch=ProducerEpoch(marker.producer_epoch),
         coordinator_epoch=marker.coordinator_epoch,
         transaction_version=marker.transaction_version,
         commits=marker.transaction_result,

@@ -12,7 +12,7 @@ from moldau.config.cleaner import cleaner_config
 from moldau.protocol.errors import KafkaError
 from moldau.storage.compaction.cleaner import Compaction, LogCleaner
 from moldau.storage.compaction.run import CompactionAbortedError
-from moldau.types import TopicPartition
+from moldau.types import FIRST_OFFSET, TopicPartition
 
 if TYPE_CHECKING:
     from moldau.broker.replicas.disk_threads import DiskThreads
@@ -125,7 +125,7 @@ class LogCleaning:
     def moved(self, log: "Log") -> None:
         """The log is in another directory now: what was clean there is clean here."""
         name = log.topic_partition
-        offsets = [c.clean_offset(name) or 0 for c in self._cleaners.values()]
+        offsets = [c.clean_offset(name) or FIRST_OFFSET for c in self._cleaners.values()]
         self.forget(name)
         cleaner = self._cleaners.get(self._store.logs_of(log))
         if cleaner is not None and any(offsets):

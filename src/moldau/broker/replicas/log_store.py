@@ -15,7 +15,8 @@ from moldau.net.chance import SYSTEM_CHANCE, random_uuid
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.directory.directory import LogDirectory
-from moldau.storage.directory.logs import DoAll, Logs, OptionsFor
+from moldau.storage.directory.logs import Logs, OptionsFor
+from moldau.storage.directory.unsynced_names import DoAll
 from moldau.storage.disk.disk_steps import Steps
 from moldau.storage.log.log import Log
 from moldau.types import TopicPartition, Uuid, uuid_text

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from operator import itemgetter
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, Final, Protocol, assert_never
 
 from moldau.core.metadata.image import PartitionImage
 from moldau.core.partition.leader import ACKS_ALL, Commit, Effect, PartitionLeader, ProposeIsr
@@ -28,6 +28,7 @@ from moldau.types import (
     Buffer,
     LeaderEpoch,
     Offset,
+    ProducerEpoch,
     TopicPartition,
     Uuid,
 )
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from moldau.net.clock import Clock
 
 _log = logging.getLogger(__name__)
+_OFFSET: Final = 0
+"""The index of the offset in what waits for the high watermark."""
 _AFTER_COMMIT = "a callback after a commit"
 _READER = "notifying a reader"
 
@@ -76,10 +79,10 @@ class Partition:
         self._propose_isr = propose_isr
         self._log: Log | None = None
         # By offset, which is the order of the appends.
-        self._waiting: deque[tuple[int, OnCommitted]] = deque()
+        self._waiting: deque[tuple[Offset, OnCommitted]] = deque()
         self._watchers: dict[Isolation, dict[Watcher, None]] = {kind: {} for kind in Isolation}
         # Base offset and size of each append that is not committed.
-        self._uncommitted: deque[tuple[int, int]] = deque()
+        self._uncommitted: deque[tuple[Offset, int]] = deque()
         self._stable_end = self._visible_end = 0
 
     def __repr__(self) -> str:
@@ -153,7 +156,7 @@ class Partition:
         return result
 
     def begin_verification(
-        self, producer_id: int, epoch: int, sequence: int, *, adds: bool
+        self, producer_id: int, epoch: ProducerEpoch, sequence: int, *, adds: bool
     ) -> Verification | None:
         """The verification that an append passes in a `VerifiedBatch` to open a transaction; None
         if it needs none.
@@ -180,10 +183,10 @@ class Partition:
             callback(self.failure or self._leadership_moved())
         elif self.leader.high_watermark > offset:
             callback(self._commit_refusal())
-        elif not self._waiting or self._waiting[-1][0] <= offset:
+        elif not self._waiting or self._waiting[-1][_OFFSET] <= offset:
             self._waiting.append((offset, callback))
         else:
-            insort(self._waiting, (offset, callback), key=itemgetter(0))
+            insort(self._waiting, (offset, callback), key=itemgetter(_OFFSET))
 
     def wait_committed(self, offset: Offset) -> asyncio.Future[None]:
         """Like `on_committed`, for coroutines."""
@@ -314,11 +317,12 @@ class Partition:
 
     def _complete_waiting(self, high_watermark: Offset) -> None:
         waiting = self._waiting
-        if not waiting or waiting[0][0] >= high_watermark:
+        if not waiting or waiting[0][_OFFSET] >= high_watermark:
             return
         refusal = self._commit_refusal()
-        while waiting and waiting[0][0] < high_watermark:
-            apart(_log, _AFTER_COMMIT, waiting.popleft()[1], refusal)
+        while waiting and waiting[0][_OFFSET] < high_watermark:
+            _, callback = waiting.popleft()
+            apart(_log, _AFTER_COMMIT, callback, refusal)
 
     def _fail_waiting(self, error: KafkaError) -> None:
         failed, self._waiting = self._waiting, deque()
@@ -330,8 +334,9 @@ class Partition:
         whole.
         """
         uncommitted, committed_bytes = self._uncommitted, 0
-        while uncommitted and uncommitted[0][0] < high_watermark:
-            committed_bytes += uncommitted.popleft()[1]
+        while uncommitted and uncommitted[0][_OFFSET] < high_watermark:
+            _, size_bytes = uncommitted.popleft()
+            committed_bytes += size_bytes
         self._notify_more(Isolation.HIGH_WATERMARK, committed_bytes)
         stable_end, before = self.log.last_stable_offset, self._stable_end
         if stable_end != before:

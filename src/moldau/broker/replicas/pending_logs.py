@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from moldau.broker.replicas.log_store import LogStore
     from moldau.net.clock import Clock
     from moldau.net.tasks import Tasks
-    from moldau.storage.directory.logs import DoAll
+    from moldau.storage.directory.unsynced_names import DoAll
 
 _ROOM_CHECK_INTERVAL_MS = 1_000
 _LOGS_AT_ONCE = 20

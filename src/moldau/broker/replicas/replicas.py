@@ -3,7 +3,7 @@ begins leader epochs, changes settings of running logs; and knows which partitio
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -15,15 +15,20 @@ from moldau.broker.replicas.disk_reports import DiskReports
 from moldau.broker.replicas.disk_threads import DiskThreads
 from moldau.broker.replicas.flush_backlog import FlushBacklog
 from moldau.broker.replicas.flush_rounds import FlushRounds
+from moldau.broker.replicas.listeners import (
+    OnDirectoryFailure,
+    OnLeadership,
+    OnPlacement,
+    ReplicaListeners,
+)
 from moldau.broker.replicas.log_cleaning import LogCleaning
 from moldau.broker.replicas.log_moves import LogMoves, check_movable, check_name
+from moldau.broker.replicas.log_settings import LogSettings, TopicSettings
 from moldau.broker.replicas.log_store import LogStore
 from moldau.broker.replicas.log_upkeep import LogUpkeep
 from moldau.broker.replicas.partition import Partition
 from moldau.broker.replicas.pending_logs import LogOwner, LogPlacement, PendingLogs
-from moldau.broker.replicas.topic_settings import TopicSettings, topic_settings
 from moldau.broker.server.deadlines import Deadlines, WakeUps
-from moldau.core.controller.topics.topic_names import INTERNAL_TOPICS
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
 from moldau.core.partition.leader import ProposeIsr
@@ -34,22 +39,25 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.failures import DiskFullError
-from moldau.storage.log.log import Log, LogOptions
-from moldau.types import NO_BROKER_EPOCH, NO_EPOCH, BrokerId, LeaderEpoch, TopicPartition, Uuid
+from moldau.storage.log.log import Log
+from moldau.types import (
+    NO_BROKER_EPOCH,
+    NO_EPOCH,
+    BrokerId,
+    LeaderEpoch,
+    Offset,
+    TopicPartition,
+    Uuid,
+)
 
 if TYPE_CHECKING:
     from moldau.broker.server.context import ConfigHolder
-    from moldau.config.broker import BrokerConfig
     from moldau.net.clock import Clock
     from moldau.storage.log.state import LogState
 
 _log = logging.getLogger(__name__)
 
 WORKERS_MAX = 2
-
-OnLeadership = Callable[[Partition, bool], None]
-OnPlacement = Callable[[Partition], None]
-OnDirectoryFailure = Callable[[LogDirectory], None]
 
 
 class Replicas:
@@ -69,15 +77,9 @@ class Replicas:
         """`unavailable` are directories that could not be opened; the others are used."""
         self._node_id = node_id
         self._clock = clock
-        self._settings = settings
         self._image: MetadataImage = EMPTY_IMAGE
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self._leadership_listeners: list[OnLeadership] = []
-        self._unreported: list[tuple[Partition, bool]] = []
-        self._default_settings: dict[str, TopicSettings] = {}
-        self._default_settings_config: BrokerConfig | None = None
-        self._failure_listeners: list[OnDirectoryFailure] = []
-        self._placement_listeners: list[OnPlacement] = []
+        self._listeners = ReplicaListeners()
         self.deadlines = Deadlines(clock)
         self.wake_ups = WakeUps()
         self.workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="moldau-worker")
@@ -86,11 +88,14 @@ class Replicas:
         self.flush_rounds = FlushRounds(
             clock, settings, self._flushed, self._flush_failed, flush_backlog
         )
+        self._log_settings = LogSettings(
+            settings, lambda: self._image, self.flush_rounds.flusher, chance
+        )
         self.store = LogStore(
             directories,
-            self._options_for,
+            self._log_settings.options_for,
             clock,
-            self._is_cordoned,
+            self._log_settings.is_cordoned,
             unavailable=unavailable,
             chance=chance,
         )
@@ -99,7 +104,7 @@ class Replicas:
         owner = LogOwner(
             self._placement_of,
             self._log_made,
-            self._notify_pending,
+            self._listeners.report_noted,
             self._delete_log,
             self._has_no_room,
         )
@@ -143,18 +148,18 @@ class Replicas:
         """Called with True for each leader epoch that begins here, current ones included, and with
         False when one ends and no other follows.
         """
-        self._leadership_listeners.append(listener)
+        self._listeners.leadership.append(listener)
         for partition in list(self._partitions.values()):
             if partition.leader is not None:
                 listener(partition, True)
 
     def on_directory_failure(self, listener: OnDirectoryFailure) -> None:
         """The controller must be notified; a node without any directory stops."""
-        self._failure_listeners.append(listener)
+        self._listeners.directory_failure.append(listener)
 
     def on_placement(self, listener: OnPlacement) -> None:
         """Called when a log is not in the directory that the metadata names."""
-        self._placement_listeners.append(listener)
+        self._listeners.placement.append(listener)
 
     # Following the metadata
 
@@ -163,7 +168,7 @@ class Replicas:
         that it assigns to this broker. Call it once, in the event loop, with an up-to-date image.
         """
         self._image = image
-        self.store.load(self._accepts_damage)
+        self.store.load(self._log_settings.accepts_damage)
         # Flush what a crash left unflushed before any partition is led or read.
         self.flush_rounds.flusher.run_round()
         self.store.set_strays_aside(self._is_known)
@@ -191,7 +196,7 @@ class Replicas:
             if topic is not None:
                 self._apply_topic(topic)
         self._apply_settings(delta, image)
-        self._notify_pending()
+        self._listeners.report_noted()
 
     async def wait_caught_up(self) -> None:
         """Waits until exactly the logs exist that the metadata requires."""
@@ -227,7 +232,7 @@ class Replicas:
         partition = self._partitions.get(name)
         if partition is None:
             partition = Partition(name, topic_id, self._clock, self._propose_isr)
-            settings = self._topic_settings(name.topic)
+            settings = self._log_settings.of_topic(name.topic)
             partition.min_insync_replicas = settings.log.min_insync_replicas
             self._partitions[name] = partition
         had_log = partition.has_log
@@ -237,13 +242,13 @@ class Replicas:
             led = partition.leader is not None
             partition.follow(image)
             if led:
-                self._unreported.append((partition, False))
+                self._listeners.note_leadership(partition, leads=False)
             return
         is_new = partition.leader is None or image.leader_epoch > partition.leader_epoch
         is_new = is_new or partition.has_log is not had_log
         partition.lead(image)
         if is_new:
-            self._unreported.append((partition, True))
+            self._listeners.note_leadership(partition, leads=True)
 
     def _assign_log(
         self, partition: Partition, image: PartitionImage, refused: KafkaError | None
@@ -260,7 +265,7 @@ class Replicas:
             partition.use_log(log)
             self.store.made(name)
             if log.directory.meta.directory_id != _directory_of(image, self._node_id):
-                self._notify_placement(partition)
+                self._listeners.report_placement(partition)
         except KafkaError as error:
             partition.lose_log(error)
             is_full = isinstance(error, DiskFullError)
@@ -296,7 +301,7 @@ class Replicas:
             KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{name} is no longer on this broker")
         )
         if led:
-            self._unreported.append((partition, False))
+            self._listeners.note_leadership(partition, leads=False)
         self._pending.delete(name)
 
     def _delete_log(self, name: TopicPartition) -> None:
@@ -327,7 +332,7 @@ class Replicas:
             topic = image.topic(name)
             if topic is None:
                 continue
-            settings = self._topic_settings(name)
+            settings = self._log_settings.of_topic(name)
             for index in topic.partitions:
                 partition = self._partitions.get((name, index))
                 if partition is not None:
@@ -335,54 +340,10 @@ class Replicas:
 
     def _change_settings(self, partition: Partition, settings: TopicSettings) -> None:
         if partition.has_log:
-            log = partition.log
-            log.config = settings.log
-            log.flush_policy = settings.flush_policy
-            current = self._settings.current
-            log.producers.expiration_ms = current.producer_id_expiration_ms
-            log.producers.verifies = current.transaction_partition_verification_enable
-            log.mark_dirty()
+            self._log_settings.change(partition.log, settings)
         if partition.min_insync_replicas != settings.log.min_insync_replicas:
             partition.min_insync_replicas_changed(settings.log.min_insync_replicas)
         partition.log_advanced()
-
-    def _topic_settings(self, topic: str) -> TopicSettings:
-        overrides = self._image.config_of(ConfigResourceType.TOPIC, topic)
-        config = self._settings.current
-        if overrides:
-            return topic_settings(config, topic, overrides)
-        # Most topics have no settings of their own.
-        if self._default_settings_config is not config:
-            self._default_settings_config, self._default_settings = config, {}
-        kind = topic if topic in INTERNAL_TOPICS else ""
-        if kind not in self._default_settings:
-            self._default_settings[kind] = topic_settings(config, kind, overrides)
-        return self._default_settings[kind]
-
-    def _options_for(self, name: TopicPartition) -> LogOptions:
-        settings = self._topic_settings(name.topic)
-        return LogOptions(
-            config=settings.log,
-            flush_policy=settings.flush_policy,
-            flusher=self.flush_rounds.flusher,
-            syncs_later=True,
-            jitter=lambda bound_ms: self.store.chance.randint(0, bound_ms),
-            producer_id_expiration_ms=self._settings.current.producer_id_expiration_ms,
-            verifies_transactions=self._settings.current.transaction_partition_verification_enable,
-        )
-
-    def _is_cordoned(self, path: Path) -> bool:
-        """No new replicas are placed in such a directory."""
-        cordoned = self._settings.current.cordoned_log_dirs
-        return "*" in cordoned or any(Path(each) == path for each in cordoned)
-
-    def _accepts_damage(self, log: Log) -> bool:
-        """Whether the node continues without lost records: with the policy `os` a crash may lose
-        acknowledged ones, as documented.
-        """
-        was_crash = log.directory.clean_stop_epoch is None
-        is_documented_loss = log.flush_policy == "os" and was_crash
-        return is_documented_loss or self._settings.current.moldau_accept_damage
 
     # Events
 
@@ -404,18 +365,8 @@ class Replicas:
             if partition.has_log and partition.log.directory is directory:
                 partition.lose_log(failure)
                 if partition.leader is not None:
-                    self._notify_leadership(partition, leads=False)
-        for listener in self._failure_listeners:
-            listener(directory)
-
-    def _notify_pending(self) -> None:
-        unreported, self._unreported = self._unreported, []
-        for partition, leads in unreported:
-            self._notify_leadership(partition, leads=leads)
-
-    def _notify_leadership(self, partition: Partition, *, leads: bool) -> None:
-        for listener in self._leadership_listeners:
-            listener(partition, leads)
+                    self._listeners.report_leadership(partition, leads=False)
+        self._listeners.report_failure(directory)
 
     def _propose_isr(self, partition: Partition, proposal: ProposeIsr) -> None:
         _log.warning(
@@ -424,9 +375,9 @@ class Replicas:
         if partition.leader is not None:
             partition.leader.proposal_failed()
 
-    async def delete_records(self, offsets: Mapping[Log, int]) -> dict[Log, int | KafkaError]:
+    async def delete_records(self, offsets: Mapping[Log, Offset]) -> dict[Log, Offset | KafkaError]:
         """Returns the new start of each log, which is then on the disk, or why it has not moved."""
-        results: dict[Log, int | KafkaError] = {}
+        results: dict[Log, Offset | KafkaError] = {}
         for logs in self.store.logs:
             here = {log: to for log, to in offsets.items() if log.directory is logs.directory}
             if here:
@@ -457,11 +408,7 @@ class Replicas:
 
     def _moved(self, partition: Partition) -> None:
         self.cleaning.moved(partition.log)
-        self._notify_placement(partition)
-
-    def _notify_placement(self, partition: Partition) -> None:
-        for listener in self._placement_listeners:
-            listener(partition)
+        self._listeners.report_placement(partition)
 
     async def stop(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """Flushes everything to the disk, and writes the marker of a clean shutdown."""

@@ -9,7 +9,14 @@ from typing import Any, NamedTuple
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages import response_class
-from moldau.protocol.wire.schema import Message, Struct, contains, struct_named
+from moldau.protocol.wire.schema import (
+    FIELD_NAME,
+    FIELD_VERSIONS,
+    Message,
+    Struct,
+    contains,
+    struct_named,
+)
 
 # The protocol has several names for the same field.
 _PARTITION_NAMES = ("index", "partition_index", "partition", "partition_id")
@@ -39,7 +46,9 @@ def error_response(
 
 
 def _field_in(part: type[Struct], name: str, version: int) -> bool:
-    return any(row[0] == name and contains(row[2], version) for row in part.FIELDS)
+    return any(
+        row[FIELD_NAME] == name and contains(row[FIELD_VERSIONS], version) for row in part.FIELDS
+    )
 
 
 class _Shape(NamedTuple):
@@ -87,7 +96,7 @@ class _ResponseBuilder:
             given = [
                 value
                 for row in requested.FIELDS
-                if isinstance(value := getattr(requested, row[0]), list) and value
+                if isinstance(value := getattr(requested, row[FIELD_NAME]), list) and value
             ]
             for (name, part), elements in zip(shape.lists, given, strict=False):
                 values[name] = [self._element(each, part, depth + 1) for each in elements]
@@ -116,7 +125,7 @@ class _ResponseBuilder:
             return _Shape([], [(_first_field(answer, requested), ())], errors)
         lists: list[tuple[str, type[Struct]]] = []
         same: list[tuple[str, tuple[str, ...]]] = []
-        known = {row[0] for row in requested.FIELDS}
+        known = {row[FIELD_NAME] for row in requested.FIELDS}
         for name, kind, versions, *_ in answer.FIELDS:
             if kind.startswith("[]") and kind[2:3].isupper() and contains(versions, self.version):
                 part = struct_named(answer, kind[2:])
@@ -132,9 +141,9 @@ class _ResponseBuilder:
         if _field_in(part, "error_code", self.version):
             return True
         return levels > 0 and any(
-            self._reports_errors(struct_named(part, row[1][2:]), levels - 1)
-            for row in part.FIELDS
-            if row[1].startswith("[]") and row[1][2:3].isupper()
+            self._reports_errors(struct_named(part, wire_type[2:]), levels - 1)
+            for _, wire_type, *_ in part.FIELDS
+            if wire_type.startswith("[]") and wire_type[2:3].isupper()
         )
 
 
@@ -155,4 +164,8 @@ def _first_value(requested: Struct, names: tuple[str, ...]) -> Any:
 def _first_field(part: type[Struct], kind: type) -> str:
     """The field for a bare partition number or name."""
     kind_name = "string" if kind is str else "int32"
-    return next(row[0] for row in part.FIELDS if row[1] == kind_name and row[0] != "error_message")
+    return next(
+        name
+        for name, wire_type, *_ in part.FIELDS
+        if wire_type == kind_name and name != "error_message"
+    )

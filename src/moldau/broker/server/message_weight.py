@@ -5,7 +5,7 @@ repeats the same ones.
 
 from typing import Any
 
-from moldau.protocol.wire.schema import Message, Struct
+from moldau.protocol.wire.schema import FIELD_NAME, Message, Struct
 
 _SAMPLES_MAX = 16
 _NUMBER_BYTES = 16
@@ -29,7 +29,7 @@ def _weight(value: Any, seen: set[int]) -> float:
     seen.add(id(value))
     if isinstance(value, Struct):
         fields = value.FIELDS
-        of_fields = sum(_weight(getattr(value, row[0]), seen) for row in fields)
+        of_fields = sum(_weight(getattr(value, row[FIELD_NAME]), seen) for row in fields)
         return _STRUCT_BYTES + _POINTER_BYTES * len(fields) + of_fields
     if isinstance(value, list):
         count = len(value)

@@ -90,7 +90,7 @@ def init(file: _File) -> None:
 @app.command("check", no_args_is_help=True)
 def check(file: _File, checkpoint: _Checkpoint = None, as_json: AsJson = False) -> None:
     """Analyse all query plans without data or brokers, and compare them with the checkpoint."""
-    _need_packages()
+    _require_packages()
     from moldau.pipelines.compile.checking import check_plans
     from moldau.pipelines.run.session import new_session
 
@@ -115,7 +115,7 @@ def check(file: _File, checkpoint: _Checkpoint = None, as_json: AsJson = False) 
 @app.command("test", no_args_is_help=True)
 def test(file: _File) -> None:
     """Run the tests that the pipeline's file declares."""
-    _need_packages()
+    _require_packages()
     from moldau.pipelines import load
     from moldau.pipelines.compile.examples import try_example
     from moldau.pipelines.run.session import new_session
@@ -170,7 +170,7 @@ def run(  # noqa: PLR0913 - each parameter is an option of the command
 
       moldau pipeline run orders.yaml --json --metrics-port 9464
     """
-    _need_packages()
+    _require_packages()
     from moldau.cli.pipeline.view import view
     from moldau.pipelines.run.metrics import served_metrics
     from moldau.pipelines.run.session import new_session
@@ -216,8 +216,9 @@ def _ensure_topics(pipeline: "Pipeline", on_phase: "Callable[[str], None]") -> N
 
 def _stoppable(session: Any, pipeline: "Pipeline", folder: "RunFolder", master: str) -> "Running":
     """A run that SIGINT and SIGTERM stop between two batches."""
-    from moldau.pipelines.run.cluster import check_tasks, is_local
+    from moldau.pipelines.run.masters import is_local
     from moldau.pipelines.run.runner import Running
+    from moldau.pipelines.run.task_check import check_tasks
 
     shares_disk = is_local(master) or check_tasks(session, str(folder.path), _complain)
     running = Running(session, pipeline, folder, shares_disk=shares_disk)
@@ -271,7 +272,7 @@ def replay(  # noqa: PLR0913 - each parameter is an option of the command
     env: _Env = None,
 ) -> None:
     """Run the flows over a range of time, as one batch, into targets with other names."""
-    _need_packages()
+    _require_packages()
     from moldau.pipelines.run.replay import renamed
     from moldau.pipelines.run.replay import replay as replay_flows
     from moldau.pipelines.run.session import new_session
@@ -311,11 +312,11 @@ def reset(
     typer.echo(f"{pipeline.name} is reset; the next run starts where its sources say")
 
 
-def _need_packages() -> None:
+def _require_packages() -> None:
     """Checks the packages before our own modules or the user's file import them."""
-    from moldau.pipelines.run.requirements import need_packages
+    from moldau.pipelines.run.requirements import require_packages
 
-    need_packages()
+    require_packages()
 
 
 def _print_address(address: str) -> None:
@@ -357,7 +358,7 @@ def _loaded(
 
 
 def _brokers_text(pipeline: "Pipeline") -> str:
-    from moldau.pipelines.compile.sources import brokers_of
+    from moldau.pipelines.compile.source_options import brokers_of
 
     return f"brokers {brokers_of(pipeline)}, from {pipeline.brokers_from}"
 
@@ -368,7 +369,8 @@ def _spark_settings(
     env: str | None,
     master: str = _DEFAULT_MASTER,
 ) -> dict[str, str]:
-    from moldau.pipelines.run.cluster import is_local, shipped
+    from moldau.pipelines.run.masters import is_local
+    from moldau.pipelines.run.task_python import shipped
 
     settings = {}
     for pair in conf or []:

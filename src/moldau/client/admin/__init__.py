@@ -1,3 +1,3 @@
-"""Administration, one module per noun. What fails for one item is a value beside its siblings; what
-fails as a whole is raised.
+"""Administration, one module per noun. An error of one item is a value in the result, beside the
+results of the others; an error of the whole call is raised.
 """

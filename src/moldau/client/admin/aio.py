@@ -1,5 +1,6 @@
-"""The admin client for asyncio. What fails for one item is a value beside its siblings; what fails
-as a whole is raised. Retriable errors are retried for default.api.timeout.ms.
+"""The admin client for asyncio. An error of one item is a value in the result, beside the results
+of the others; an error of the whole call is raised. Retriable errors are retried for
+default.api.timeout.ms.
 """
 
 from collections.abc import Collection, Mapping
@@ -78,7 +79,7 @@ class Admin(TopicMethods, GroupMethods):
             validate_only: Whether to check the request without changing anything.
 
         Returns:
-            For each feature None if it has its new level, or the error.
+            For each feature, None if it has its new level, or the error.
         """
         return await self._with_retries(
             lambda: features.update_features(self._cluster, updates, validate_only=validate_only)
@@ -91,7 +92,7 @@ class Admin(TopicMethods, GroupMethods):
             broker_id: The broker to query; None for any.
 
         Returns:
-            For the name of each API the oldest and newest version.
+            The oldest and newest version of each API, by its name.
         """
         served = await self._with_retries(lambda: cluster.served_versions(self._cluster, broker_id))
         names = {int(key): key.name for key in ApiKey}
@@ -136,10 +137,10 @@ class Admin(TopicMethods, GroupMethods):
 
         Args:
             broker_id: Id of the broker.
-            moves: For each partition the path of the directory to move its replica to.
+            moves: For each partition, the path of the directory to move its replica to.
 
         Returns:
-            For each partition None if the move was accepted, or the error. The move itself takes
+            For each partition, None if the move was accepted, or the error. The move itself takes
             longer; `describe_log_dirs` shows it as a future replica.
         """
         return await self._with_retries(

@@ -1,5 +1,5 @@
-"""The blocking admin client: every method runs that of the asyncio client in a thread of its own,
-and has its docstring.
+"""The blocking admin client: every method runs the asyncio client's method of the same name in the
+client's own thread, and has its docstring.
 """
 
 import functools
@@ -16,7 +16,7 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def _waiting(
+def _blocking(
     method: Callable[Concatenate[aio.Admin, Arguments], Coroutine[Any, Any, Result]],
 ) -> Callable[Concatenate["Admin", Arguments], Result]:
     @functools.wraps(method)
@@ -81,40 +81,40 @@ class Admin:
             self._thread.run(self._admin.close())
             self._thread.close()
 
-    list_topics = _waiting(aio.Admin.list_topics)
-    describe_topics = _waiting(aio.Admin.describe_topics)
-    create_topics = _waiting(aio.Admin.create_topics)
-    delete_topics = _waiting(aio.Admin.delete_topics)
-    delete_topics_by_id = _waiting(aio.Admin.delete_topics_by_id)
-    create_partitions = _waiting(aio.Admin.create_partitions)
-    delete_records = _waiting(aio.Admin.delete_records)
-    list_offsets = _waiting(aio.Admin.list_offsets)
-    elect_leaders = _waiting(aio.Admin.elect_leaders)
+    list_topics = _blocking(aio.Admin.list_topics)
+    describe_topics = _blocking(aio.Admin.describe_topics)
+    create_topics = _blocking(aio.Admin.create_topics)
+    delete_topics = _blocking(aio.Admin.delete_topics)
+    delete_topics_by_id = _blocking(aio.Admin.delete_topics_by_id)
+    create_partitions = _blocking(aio.Admin.create_partitions)
+    delete_records = _blocking(aio.Admin.delete_records)
+    list_offsets = _blocking(aio.Admin.list_offsets)
+    elect_leaders = _blocking(aio.Admin.elect_leaders)
 
-    describe_configs = _waiting(aio.Admin.describe_configs)
-    alter_configs = _waiting(aio.Admin.alter_configs)
-    list_config_resources = _waiting(aio.Admin.list_config_resources)
+    describe_configs = _blocking(aio.Admin.describe_configs)
+    alter_configs = _blocking(aio.Admin.alter_configs)
+    list_config_resources = _blocking(aio.Admin.list_config_resources)
 
-    list_groups = _waiting(aio.Admin.list_groups)
-    describe_groups = _waiting(aio.Admin.describe_groups)
-    list_group_offsets = _waiting(aio.Admin.list_group_offsets)
-    alter_group_offsets = _waiting(aio.Admin.alter_group_offsets)
-    delete_group_offsets = _waiting(aio.Admin.delete_group_offsets)
-    delete_groups = _waiting(aio.Admin.delete_groups)
-    remove_members = _waiting(aio.Admin.remove_members)
+    list_groups = _blocking(aio.Admin.list_groups)
+    describe_groups = _blocking(aio.Admin.describe_groups)
+    list_group_offsets = _blocking(aio.Admin.list_group_offsets)
+    alter_group_offsets = _blocking(aio.Admin.alter_group_offsets)
+    delete_group_offsets = _blocking(aio.Admin.delete_group_offsets)
+    delete_groups = _blocking(aio.Admin.delete_groups)
+    remove_members = _blocking(aio.Admin.remove_members)
 
-    list_transactions = _waiting(aio.Admin.list_transactions)
-    describe_transactions = _waiting(aio.Admin.describe_transactions)
-    describe_producers = _waiting(aio.Admin.describe_producers)
-    find_hanging_transactions = _waiting(aio.Admin.find_hanging_transactions)
-    abort_transaction = _waiting(aio.Admin.abort_transaction)
-    fence_producers = _waiting(aio.Admin.fence_producers)
+    list_transactions = _blocking(aio.Admin.list_transactions)
+    describe_transactions = _blocking(aio.Admin.describe_transactions)
+    describe_producers = _blocking(aio.Admin.describe_producers)
+    find_hanging_transactions = _blocking(aio.Admin.find_hanging_transactions)
+    abort_transaction = _blocking(aio.Admin.abort_transaction)
+    fence_producers = _blocking(aio.Admin.fence_producers)
 
-    describe_cluster = _waiting(aio.Admin.describe_cluster)
-    describe_quorum = _waiting(aio.Admin.describe_quorum)
-    describe_features = _waiting(aio.Admin.describe_features)
-    update_features = _waiting(aio.Admin.update_features)
-    served_versions = _waiting(aio.Admin.served_versions)
-    unregister_broker = _waiting(aio.Admin.unregister_broker)
-    describe_log_dirs = _waiting(aio.Admin.describe_log_dirs)
-    alter_replica_log_dirs = _waiting(aio.Admin.alter_replica_log_dirs)
+    describe_cluster = _blocking(aio.Admin.describe_cluster)
+    describe_quorum = _blocking(aio.Admin.describe_quorum)
+    describe_features = _blocking(aio.Admin.describe_features)
+    update_features = _blocking(aio.Admin.update_features)
+    served_versions = _blocking(aio.Admin.served_versions)
+    unregister_broker = _blocking(aio.Admin.unregister_broker)
+    describe_log_dirs = _blocking(aio.Admin.describe_log_dirs)
+    alter_replica_log_dirs = _blocking(aio.Admin.alter_replica_log_dirs)

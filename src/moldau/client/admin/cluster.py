@@ -55,7 +55,7 @@ async def describe_cluster(cluster: Cluster) -> DescribedCluster:
 
 
 async def _described_by_metadata(cluster: Cluster) -> DescribedCluster:
-    """For brokers before 2.8."""
+    """Describes the cluster from a Metadata response, for brokers before 2.8."""
     found = await cluster.metadata([])
     brokers = [
         DescribedBroker(broker.node_id, broker.address, broker.rack, is_fenced=False)

@@ -127,7 +127,9 @@ class ConfigChange(NamedTuple):
 
 
 def node_of(resource: ConfigResource) -> int | None:
-    """The broker to query: a broker for its own settings, any broker (None) for all others."""
+    """The broker to query for a resource: a broker for its own settings, None (any broker) for all
+    others.
+    """
     return int(resource.name) if resource.kind in _BROKERS_OWN and resource.name else None
 
 

@@ -27,7 +27,7 @@ class Leaver(NamedTuple):
 async def remove_members(
     cluster: Cluster, group_id: str, members: Collection[Leaver] | None, reason: str = ""
 ) -> dict[Leaver, KafkaError | None]:
-    """Removes some members of a classic group, or all if that is None."""
+    """Removes members of a classic group; all of them if `members` is None."""
     if members is None:
         members = await _all_members(cluster, group_id)
     if not members:

@@ -44,7 +44,7 @@ class GroupMethods(AdminSession):
             group_ids: Ids of the groups.
 
         Returns:
-            For each id its group, or the error: GROUP_ID_NOT_FOUND if it does not exist.
+            For each id, its group, or the error: GROUP_ID_NOT_FOUND if it does not exist.
         """
 
         async def describe(group_id: str) -> Group:
@@ -64,7 +64,7 @@ class GroupMethods(AdminSession):
             group_ids: Ids of the groups.
 
         Returns:
-            For each id the committed offset of each partition, or the error.
+            For each id, the committed offset of each partition, or the error.
         """
 
         async def committed(group_id: str) -> dict[TopicPartition, Committed]:
@@ -82,8 +82,8 @@ class GroupMethods(AdminSession):
             wanted: The new committed offset of each partition, alone or with its metadata.
 
         Returns:
-            For each partition None if its offset was committed, or the error:
-            UNKNOWN_MEMBER_ID if the group has members.
+            For each partition, None if its offset was committed, or the error: UNKNOWN_MEMBER_ID if
+            the group has members.
         """
         self._check_open()
         offsets = {
@@ -102,7 +102,7 @@ class GroupMethods(AdminSession):
             partitions: The partitions.
 
         Returns:
-            For each partition None if its offset was deleted, or the error.
+            For each partition, None if its offset was deleted, or the error.
         """
         self._check_open()
         return await groups.delete_offsets(self._cluster, group_id, partitions)
@@ -114,7 +114,7 @@ class GroupMethods(AdminSession):
             group_ids: Ids of the groups.
 
         Returns:
-            For each id None if the group was deleted, or the error: NON_EMPTY_GROUP if it has
+            For each id, None if the group was deleted, or the error: NON_EMPTY_GROUP if it has
             members, GROUP_ID_NOT_FOUND if it does not exist.
         """
         self._check_open()
@@ -131,7 +131,7 @@ class GroupMethods(AdminSession):
             reason: Reported to the coordinator, which logs it.
 
         Returns:
-            For each member None if it was removed, or the error.
+            For each member, None if it was removed, or the error.
 
         Raises:
             ClientError: `members` is None and the group does not exist.
@@ -168,7 +168,7 @@ class GroupMethods(AdminSession):
             transactional_ids: The transactional ids.
 
         Returns:
-            For each id its transaction, or the error: TRANSACTIONAL_ID_NOT_FOUND if no coordinator
+            For each id, its transaction, or the error: TRANSACTIONAL_ID_NOT_FOUND if no coordinator
             knows it.
         """
 
@@ -239,7 +239,7 @@ class GroupMethods(AdminSession):
             transactional_ids: The transactional ids.
 
         Returns:
-            For each id None if its producer was fenced, or the error.
+            For each id, None if its producer was fenced, or the error.
         """
 
         async def fence(name: str) -> None:

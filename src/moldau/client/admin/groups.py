@@ -55,7 +55,8 @@ from moldau.types import NO_EPOCH, NO_OFFSET, TopicPartition
 CONSUMER_PROTOCOL_TYPE = "consumer"
 STATE_EMPTY = "Empty"
 STATE_DEAD = "Dead"
-# From version 10 on topics are named by ids, and offsets of a deleted topic cannot be named.
+# From version 10 on, topics are identified by ids, so the offsets of a deleted topic would have no
+# name.
 _FETCH_NAMES_VERSION_MAX = OFFSET_FETCH_TOPIC_IDS - 1
 # The first version that can request all offsets of the group.
 _FETCH_ALL_VERSION = 2

@@ -20,8 +20,8 @@ _UNCLEAN_VERSION = 1
 async def elect_leaders(
     cluster: Cluster, kind: ElectionType, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, KafkaError | None]:
-    """Elects leaders of some partitions, or of all if that is None. Of all, only those that
-    changed are in the result.
+    """Elects leaders of partitions; of all if `partitions` is None, and then the result contains
+    only those that changed.
     """
     topics: dict[str, TopicPartitions] = {}
     for name, number in partitions or ():

@@ -1,5 +1,5 @@
-"""ListOffsets, which finds the first and last offset or one by time, and DeleteRecords, which moves
-the first.
+"""ListOffsets, which finds the first offset, the last one, or one by time; and DeleteRecords, which
+moves the first.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping

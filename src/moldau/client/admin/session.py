@@ -79,8 +79,10 @@ class AdminSession:
                 done[item] = error
         return done
 
-    async def _known(self, attempt: Callable[[], Awaitable[Result]]) -> Result | KafkaError:
-        """Retries retriable errors, but returns that of a topic that does not exist."""
+    async def _with_retries_unless_missing(
+        self, attempt: Callable[[], Awaitable[Result]]
+    ) -> Result | KafkaError:
+        """Retries retriable errors, except UNKNOWN_TOPIC_OR_PARTITION, which it returns."""
 
         async def once() -> Result | KafkaError:
             try:

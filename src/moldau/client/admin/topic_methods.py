@@ -40,7 +40,7 @@ class TopicMethods(AdminSession):
             names: Names of the topics.
 
         Returns:
-            For each name its topic, or the error: UnknownTopicError if it does not exist.
+            For each name, its topic, or the error: UnknownTopicError if it does not exist.
         """
         unique = list(dict.fromkeys(item_list(names)))
         return await self._with_retries(
@@ -58,7 +58,7 @@ class TopicMethods(AdminSession):
             validate_only: Whether to check the request without creating anything.
 
         Returns:
-            For each name the created topic, or the error that the controller reported.
+            For each name, the created topic, or the error that the controller reported.
         """
         wanted = [
             NewTopic(name=topic) if isinstance(topic, str) else topic
@@ -75,7 +75,7 @@ class TopicMethods(AdminSession):
             names: Names of the topics.
 
         Returns:
-            For each name None if it was deleted, or the error: UNKNOWN_TOPIC_OR_PARTITION if the
+            For each name, None if it was deleted, or the error: UNKNOWN_TOPIC_OR_PARTITION if the
             topic does not exist.
         """
         wanted = item_list(names)
@@ -90,7 +90,7 @@ class TopicMethods(AdminSession):
             topic_ids: Ids of the topics, as in `Topic.topic_id`.
 
         Returns:
-            For each id None if the topic was deleted, or the error.
+            For each id, None if the topic was deleted, or the error.
         """
         return await self._with_retries(
             lambda: topics.delete_topics_by_id(self._cluster, topic_ids)
@@ -106,11 +106,11 @@ class TopicMethods(AdminSession):
             validate_only: Whether to check the request without changing anything.
 
         Returns:
-            For each topic None if it was changed, or the error.
+            For each topic, None if it was changed, or the error.
         """
 
         async def add(name: str) -> KafkaError | None:
-            return await self._known(
+            return await self._with_retries_unless_missing(
                 lambda: topics.add_partitions(
                     self._cluster, name, totals[name], validate_only=validate_only
                 )
@@ -124,11 +124,11 @@ class TopicMethods(AdminSession):
         """Deletes the oldest records of partitions.
 
         Args:
-            before: For each partition the offset before which everything is deleted; -1 deletes
+            before: For each partition, the offset before which everything is deleted; -1 deletes
                 all committed records.
 
         Returns:
-            For each partition the offset of its first remaining record, or the error.
+            For each partition, the offset of its first remaining record, or the error.
         """
         self._check_open()
         wanted = {partition_of(key): offset for key, offset in before.items()}
@@ -143,13 +143,13 @@ class TopicMethods(AdminSession):
         """Looks up offsets of partitions: the first, the last, or by time.
 
         Args:
-            wanted: For each partition a time in milliseconds since 1970, which finds the first
+            wanted: For each partition, a time in milliseconds since 1970, which finds the first
                 record that is not older, or a `ListOffsetsTimestamp` (EARLIEST, LATEST, …).
             isolation: Whether LATEST is the high watermark, or with READ_COMMITTED the last stable
                 offset.
 
         Returns:
-            For each partition what was found, or the error. The offset is -1 if no record matches.
+            For each partition, what was found, or the error. The offset is -1 if no record matches.
         """
         self._check_open()
         times = {partition_of(key): time for key, time in wanted.items()}
@@ -169,7 +169,7 @@ class TopicMethods(AdminSession):
                 that lacks records, if no other one is alive.
 
         Returns:
-            For each partition None if it has a new leader, or the error. With `partitions=None`
+            For each partition, None if it has a new leader, or the error. With `partitions=None`
             only those that changed.
         """
         return await self._with_retries(
@@ -191,11 +191,11 @@ class TopicMethods(AdminSession):
             documentation: Whether to include the text that describes each setting.
 
         Returns:
-            For each resource its settings sorted by name, or the error.
+            For each resource, its settings sorted by name, or the error.
         """
 
         async def describe(resource: ConfigResource) -> list[ConfigEntry] | KafkaError:
-            return await self._known(
+            return await self._with_retries_unless_missing(
                 lambda: configs.describe_configs(
                     self._cluster, resource, names=names, documentation=documentation
                 )
@@ -219,11 +219,11 @@ class TopicMethods(AdminSession):
             validate_only: Whether to check the request without changing anything.
 
         Returns:
-            For each resource None if it was changed, or the error.
+            For each resource, None if it was changed, or the error.
         """
 
         async def alter(resource: ConfigResource) -> KafkaError | None:
-            return await self._known(
+            return await self._with_retries_unless_missing(
                 lambda: configs.alter_configs(
                     self._cluster, resource, changes[resource], validate_only=validate_only
                 )

@@ -170,8 +170,8 @@ def _transaction(state: TransactionState, coordinator: int) -> Transaction:
 async def describe_producers(
     cluster: Cluster, partitions: Collection[TopicPartition], broker_id: int | None = None
 ) -> list[PartitionProducer]:
-    """The producers of partitions, sorted by partition, as their leaders know them or one broker
-    that has replicas.
+    """The producers of partitions, sorted by partition, as reported by the leaders or, with
+    `broker_id`, by one broker that has replicas.
     """
     found: dict[TopicPartition, list[PartitionProducer]] = {}
 
@@ -239,7 +239,9 @@ async def find_hanging(
     longer_than_ms: int,
     broker_id: int | None = None,
 ) -> list[PartitionProducer]:
-    """Transactions that have been open for longer and that no coordinator will end."""
+    """Transactions that have been open for longer than `longer_than_ms` and that no coordinator
+    will end.
+    """
     now_ms = cluster.clock.wall_ms()
     candidates = [
         producer

@@ -94,8 +94,8 @@ class Cluster:
         newest: int = VERSION_MAX,
         timeout_ms: float | None = None,
     ) -> Answer:
-        """Sends a request to one node, or to any if that is None, without retries. `oldest` and
-        `newest` are the versions that can carry the request.
+        """Sends a request without retries to one node, or to any node if `node_id` is None.
+        `oldest` and `newest` are the versions that can carry the request.
         """
         connection = await self.connection(node_id)
         ours = supported_versions(type(request))
@@ -103,8 +103,8 @@ class Cluster:
         return await connection.send(request, answer_class, wanted, timeout_ms=timeout_ms)
 
     async def connection(self, node_id: int | None, lane: str = "") -> NodeConnection:
-        """A connection to a node, or to any if that is None. Responses come in order, so requests
-        that may wait long use a lane of their own.
+        """A connection to a node, or to any node if `node_id` is None. Responses come in order, so
+        requests that may wait long use a lane of their own.
         """
         if node_id is None:
             return self._connections.least_busy() or await self._first_connection()
@@ -146,8 +146,8 @@ class Cluster:
                 return found
             if self.settings.rebootstraps:
                 self.rebootstrap("no known broker can be reached")
-        begins = self.settings.bootstrap if self.settings.rebootstraps or not known else ()
-        if (found := await self._first_of(begins, problems)) is not None:
+        bootstrap = self.settings.bootstrap if self.settings.rebootstraps or not known else ()
+        if (found := await self._first_of(bootstrap, problems)) is not None:
             return found
         raise NoBrokerError("; ".join(dict.fromkeys(problems)))
 
@@ -232,8 +232,9 @@ class Cluster:
     async def metadata(
         self, topics: Collection[str] | None, *, create: bool = False, is_lenient: bool = False
     ) -> ClusterMetadata:
-        """Requests the metadata of some topics, or of all if that is None. `create`: brokers may
-        create missing topics. `is_lenient`: the error of a topic is in the result, not raised.
+        """Requests the metadata of some topics, or of all topics if `topics` is None. `create`:
+        brokers may create missing topics. `is_lenient`: the error of a topic is in the result, not
+        raised.
         """
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)

@@ -17,7 +17,7 @@ def interceptors_of(choices: Iterable[Any]) -> list[Any]:
 
 
 def notify(interceptor: Any, name: str, *arguments: Any) -> Any:
-    """Calls a method of an interceptor. None if it has no such method, or if that fails."""
+    """Calls a method of an interceptor. Returns None if there is no such method, or if it fails."""
     method = getattr(interceptor, name, None)
     try:
         return None if method is None else method(*arguments)

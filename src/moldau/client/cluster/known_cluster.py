@@ -48,8 +48,8 @@ class KnownCluster:
     def update_leader(
         self, partition: TopicPartition, leader: int, epoch: int, endpoints: Iterable[Broker] = ()
     ) -> bool:
-        """Updates a leader from a hint that came with an error (KIP-951). Returns whether it is
-        new.
+        """Updates a leader from a hint that came with an error (KIP-951). Returns whether the
+        leader was updated.
         """
         topic = self.topics.get(partition.topic)
         row = None if topic is None else topic.partitions.get(partition.partition)

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", bound=Message)
 
-# The part of its lifetime after which a login is renewed, as in Kafka's clients.
+# A login is renewed after 85 to 95 percent of its lifetime, as in Kafka's clients.
 _RENEWED_FROM = 0.85
 _RENEWED_WITHIN = 0.1
 
@@ -108,7 +108,7 @@ class NodeConnection:
         return api_key in self._ranges
 
     def newest_of(self, request_class: type[Message]) -> int:
-        """The newest version that `ask` may use."""
+        """The newest version that `send` may use."""
         return self.version_of(request_class.API_KEY, supported_versions(request_class))
 
     def version_of(self, api_key: int, wanted: VersionRange) -> int:

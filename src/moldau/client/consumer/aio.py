@@ -39,7 +39,7 @@ def consumer_config(
 
 
 async def _call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Callbacks of asyncio users may be coroutines."""
+    """Calls a function of the user, and awaits its result if that is a coroutine."""
     result = function(*arguments)
     return await result if inspect.isawaitable(result) else result
 
@@ -111,7 +111,7 @@ class Consumer(OffsetMethods):
     async def close(self, timeout: float = CLOSE_PATIENCE_S) -> None:  # noqa: ASYNC109 - Kafka's
         """Leaves the group and closes all connections. Closing twice does nothing.
 
-        With enable.auto.commit the positions are committed before.
+        With enable.auto.commit, the positions are committed first.
 
         Args:
             timeout: How many seconds committing and leaving may take.
@@ -135,7 +135,7 @@ class Consumer(OffsetMethods):
     ) -> None:
         """Subscribes to topics, in place of an earlier subscription.
 
-        The partitions are shared among the members of the group; a poll joins it.
+        The partitions are shared among the members of the group, which the next poll joins.
 
         Args:
             topics: A topic name, or several.
@@ -162,8 +162,8 @@ class Consumer(OffsetMethods):
     def assign(self, partitions: Iterable[AnyPartition]) -> None:
         """Assigns partitions by hand, in place of an earlier assignment.
 
-        Nothing is shared with other members of the group then; group.id, if there is one, only
-        keeps committed offsets.
+        They are not shared among the members of a group: group.id, if it is set, only names the
+        group that offsets are committed for.
 
         Args:
             partitions: The partitions, each a `TopicPartition` or a tuple of topic and number.
@@ -206,8 +206,8 @@ class Consumer(OffsetMethods):
     ) -> list[ConsumerRecord]:
         """Waits for records, and returns those that have arrived.
 
-        Polling also keeps the membership in the group: max.poll.interval.ms may pass between two
-        polls at most.
+        Polling also keeps the consumer in its group: at most max.poll.interval.ms may pass between
+        two polls.
 
         Args:
             timeout: How many seconds to wait for the first record; None for no limit.
@@ -232,7 +232,7 @@ class Consumer(OffsetMethods):
         return await self._engine.poll(patience_ms, count)
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
-        """Iterates over records without an end. A record counts as processed when the next one is
+        """Iterates over records endlessly. A record counts as processed when the next one is
         requested.
         """
         return self._each()
@@ -243,7 +243,7 @@ class Consumer(OffsetMethods):
                 yield record
 
     async def batches(self, max_records: int | None = None) -> AsyncIterator[list[ConsumerRecord]]:
-        """Iterates over lists of records without an end, each as `poll` returns it.
+        """Iterates endlessly over lists of records, each as `poll` returns it.
 
         Args:
             max_records: How many records a list has at most; None for max.poll.records.
@@ -286,7 +286,7 @@ class Consumer(OffsetMethods):
     async def arrow(
         self, *, columns: Collection[str] | None = None, max_bytes: int | None = None
     ) -> AsyncIterator[Any]:
-        """Iterates over Arrow tables without an end, each as `fetch_arrow` returns it.
+        """Iterates endlessly over Arrow tables, each as `fetch_arrow` returns it.
 
         Args:
             columns: As in `fetch_arrow`.

@@ -1,5 +1,5 @@
-"""The blocking consumer. A thread of its own fetches ahead and keeps the membership in the group;
-records that have arrived are taken from it without waiting for that thread.
+"""The blocking consumer. A thread of its own fetches ahead and keeps the consumer in its group; the
+user's thread takes records that have arrived without waiting for it.
 """
 
 import re
@@ -176,7 +176,7 @@ class Consumer(BlockingOffsetMethods):
         return calls.run(self._engine.poll(patience_ms, count))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Iterates over records without an end. A record counts as processed when the next one is
+        """Iterates over records endlessly. A record counts as processed when the next one is
         requested.
         """
         return chain.from_iterable(self._runs())

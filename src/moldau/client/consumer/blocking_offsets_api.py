@@ -1,4 +1,4 @@
-"""Positions and offsets of the blocking consumer; the docstrings are those of the asyncio one."""
+"""Positions and offsets of the blocking consumer; the docstrings are the asyncio consumer's."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar

@@ -86,7 +86,9 @@ class Committing:
     # On request.
 
     async def commit(self, offsets: Offsets | None, patience_ms: float | None = None) -> None:
-        """Raises CommitFailedError if the group has moved on."""
+        """Raises CommitFailedError if this consumer is no longer a member, or the group is
+        rebalancing.
+        """
         wanted = self._positions.consumed() if offsets is None else dict(offsets)
         if not wanted:
             self._member()
@@ -176,7 +178,7 @@ class Committing:
     async def before_revocation(
         self, partitions: Collection[TopicPartition], patience_ms: float
     ) -> None:
-        """Commits before partitions go to other members, which resume from there."""
+        """Commits before partitions are assigned to other members, which resume from there."""
         if not self.auto.is_enabled or self._group is None:
             return
         consumed = self._positions.consumed()

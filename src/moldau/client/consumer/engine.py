@@ -15,17 +15,17 @@ from moldau.client.cluster.metadata import ClusterMetadata
 from moldau.client.cluster.metadata_watch import MetadataWatch
 from moldau.client.cluster.settings import cluster_settings
 from moldau.client.consumer.committing import Committing
-from moldau.client.consumer.errors import NoOffsetError, WakeupError
+from moldau.client.consumer.errors import WakeupError
 from moldau.client.consumer.fetching import Fetching
 from moldau.client.consumer.group import Group
+from moldau.client.consumer.missing_positions import MissingPositions
 from moldau.client.consumer.options import fetch_options, group_options
 from moldau.client.errors import ClientError, ClientTimeoutError, ClosedError, ConfigError
 from moldau.config.client_settings.consumer import ConsumerConfig
 from moldau.core.consumer.commits import AutoCommit
 from moldau.core.consumer.membership import Assigned, Prepare, Subscribed
 from moldau.core.consumer.positions import OffsetAndMetadata, PartitionState, Positions
-from moldau.core.consumer.resets import ResetKind, ResetPolicy
-from moldau.net.tasks import Tasks
+from moldau.core.consumer.resets import ResetPolicy
 from moldau.protocol.errors import MoldauError
 from moldau.protocol.records.record_loops import ConsumerRecord
 from moldau.types import TopicPartition
@@ -68,6 +68,11 @@ class Engine:
             counts,
             self.changed,
         )
+        self._missing = MissingPositions(
+            self.cluster, self.positions, self.fetching, self._options.reset, self.changed
+        )
+        if self.group is not None:
+            self._missing.committed = self.committing.committed
         self.interceptors = interceptors_of(config.interceptor_classes)
         self.committing.interceptors = self.interceptors
         self.before_use: Callable[[], None] = lambda: None
@@ -76,8 +81,6 @@ class Engine:
         self.pattern: re.Pattern[str] | None = None
         self._listener: Any = None
         self._change = asyncio.Event()
-        self._tasks = Tasks()
-        self._locating: set[tuple[PartitionState, int]] = set()
         self._polled_ms = 0.0
         self.is_polling = False
         self._must_wake = False
@@ -117,7 +120,7 @@ class Engine:
         finally:
             self.is_closed = True
             await self.fetching.close()
-            await self._tasks.close()
+            await self._missing.close()
             if self.group is not None:
                 await self.group.drop()
             await self.cluster.__aexit__(None, None, None)
@@ -203,7 +206,7 @@ class Engine:
         self.committing.auto.start(self.cluster.clock.mono_ms())
         if not self.is_subscribed:
             self._watch.watch_only({partition.topic for partition in self.positions.partitions})
-        self._locate()
+        self._missing.find()
         self.fetching.fetch_more()
 
     # What the group calls.
@@ -243,55 +246,7 @@ class Engine:
         if method is not None:
             await self._call_user(method, list(partitions))
 
-    # Positions.
-
-    def _locate(self) -> None:
-        """Finds missing positions: committed offsets, or what auto.offset.reset says."""
-        lost = [
-            state
-            for state in self.positions
-            if state.position is None
-            and state.reset is None
-            and (state, state.version) not in self._locating
-        ]
-        if not lost:
-            return
-        marks = {(state, state.version) for state in lost}
-        self._locating |= marks
-        _ = self._tasks.start(self._locate_all(lost, marks), "find committed offsets")
-
-    async def _locate_all(
-        self, states: list[PartitionState], marks: set[tuple[PartitionState, int]]
-    ) -> None:
-        try:
-            found = {}
-            if self.group is not None:
-                found = dict(await self.committing.committed([state.partition for state in states]))
-            for state, version in marks:
-                if state.version != version:
-                    continue
-                at = found.get(state.partition)
-                if at is not None:
-                    state.seek(at.offset, at.leader_epoch)
-                elif self._options.reset.kind is not ResetKind.NONE:
-                    state.request_reset(self._options.reset)
-                else:
-                    self.fetching.fail(
-                        NoOffsetError(
-                            f"{state.partition} has no committed offset, and auto.offset.reset is "
-                            "none; seek to the offset to begin with"
-                        ),
-                        state,
-                    )
-                    return
-        except MoldauError as error:
-            if not self.cluster.is_retriable(error):
-                self.fetching.fail(error)
-            await self.cluster.clock.sleep(self.cluster.pause_ms(1))
-        finally:
-            self._locating -= marks
-            self.changed()
-        self.fetching.fetch_more()
+    # Metadata.
 
     def _note_metadata(self, found: ClusterMetadata) -> None:
         if self.pattern is not None and self.group is not None:
@@ -323,7 +278,9 @@ class Engine:
     # Polling.
 
     def take_now(self, count: int) -> list[ConsumerRecord] | None:
-        """In the user's thread: records that have arrived already. None: call `poll`."""
+        """In the user's thread: returns records that have arrived already; None if `poll` must be
+        called.
+        """
         if not self.begin_taking():
             return None
         records, has_room = self.fetching.take(count)
@@ -363,7 +320,9 @@ class Engine:
         return self._intercepted(records)
 
     async def wait_until(self, take: Callable[[], bool], timeout_ms: float) -> bool:
-        """Does the duties of a poll until `take` succeeds. False if the time is over before."""
+        """Does the duties of a poll until `take` succeeds. Returns False if the time runs out
+        first.
+        """
         self.start()
         if not self.is_subscribed and not len(self.positions):
             raise ClientError("nothing is subscribed or assigned; there is nothing to poll")
@@ -398,7 +357,7 @@ class Engine:
             await self.group.advance()
         self.committing.commit_if_due()
         self.fetching.raise_error()
-        self._locate()
+        self._missing.find()
 
     async def _run_commit_callbacks(self) -> None:
         while self.committing.for_user:
@@ -433,7 +392,7 @@ class Engine:
                 return state.position
             self._change.clear()
             self.fetching.raise_error()
-            self._locate()
+            self._missing.find()
             left_ms = deadline_ms - clock.mono_ms()
             if left_ms <= 0:
                 raise ClientTimeoutError(f"the position in {partition} was not found in time")
@@ -451,11 +410,11 @@ class Engine:
         self.fetching.fetch_more()
 
     def pause(self, partitions: Collection[TopicPartition], *, is_paused: bool) -> None:
-        """Pauses or resumes partitions; all that are assigned if none is named."""
+        """Pauses or resumes partitions, or all assigned ones if `partitions` is empty."""
         self.start()
         for state in [self.state_of(partition) for partition in partitions] or list(self.positions):
             state.is_paused = is_paused
-        self.fetching.paused()
+        self.fetching.set_paused_aside()
         self.fetching.fetch_more()
 
     @property

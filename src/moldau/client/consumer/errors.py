@@ -38,8 +38,8 @@ class DamagedRecordsError(ClientError):
         problem: str | None = None,
         next_offset: int | None = None,
     ) -> None:
-        """`problem` describes the damage of a batch that arrived; None if the broker could not read
-        it.
+        """`problem` describes the damage of a batch that arrived; it is None if the broker could
+        not read the batch.
         """
         text = (
             f"{partition} is damaged at offset {offset} on the broker's disk; "

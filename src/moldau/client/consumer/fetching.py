@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import asyncio
 
 _LANE = "fetch"
-# From version 13 on topics are named by their ids.
+# Errors after which a new fetch session begins.
 _SESSION_GONE = {
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -197,8 +197,8 @@ class Fetching:
         self._held.clear()
         return sum(state.buffered_bytes for state in self._positions)
 
-    def paused(self) -> None:
-        """Some partitions were paused or resumed: their records are set aside, or become ready."""
+    def set_paused_aside(self) -> None:
+        """Sets aside the records of paused partitions; those of resumed ones become ready again."""
         found = [*self._held, *self._ready]
         self._held = [fetched for fetched in found if fetched.state.is_paused]
         self._ready = deque(fetched for fetched in found if not fetched.state.is_paused)

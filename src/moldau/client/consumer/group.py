@@ -57,7 +57,7 @@ _LEAVE_PATIENCE_MS = 3_000
 
 
 class Owner(Protocol):
-    """The consumer around the group."""
+    """The consumer that is the member of the group."""
 
     async def revoke(self, effect: Prepare) -> None: ...
 

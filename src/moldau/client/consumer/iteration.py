@@ -1,6 +1,7 @@
 """Iterates over records. A record counts as processed when the next one is requested, so that
-nothing is committed before the user saw it; the next poll returns what a loop left over. A loop
-runs over a plain list, and how far it got is computed only when positions are needed.
+nothing is committed before the user has seen it; the next poll returns the records that a loop did
+not reach. A loop runs over a plain list, and how far it got is computed only when positions are
+needed.
 """
 
 import sys

@@ -47,7 +47,7 @@ class GroupMetadata(NamedTuple):
 
 
 class CommitRefusedError(KafkaError):
-    """The coordinator does not know the member that committed, or no longer."""
+    """The coordinator does not know the member that committed, or no longer knows it."""
 
 
 async def commit(cluster: Cluster, identity: GroupMetadata, offsets: Offsets) -> None:

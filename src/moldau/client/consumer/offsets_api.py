@@ -58,7 +58,7 @@ class OffsetMethods:
         """Sets the position to the first record that exists.
 
         Args:
-            *partitions: Assigned partitions; none for all that are assigned.
+            *partitions: Assigned partitions; all of them if none is given.
         """
         self._reset(partitions, EARLIEST)
 
@@ -66,7 +66,7 @@ class OffsetMethods:
         """Sets the position after the last record, so that only later records are read.
 
         Args:
-            *partitions: Assigned partitions; none for all that are assigned.
+            *partitions: Assigned partitions; all of them if none is given.
         """
         self._reset(partitions, LATEST)
 
@@ -76,11 +76,11 @@ class OffsetMethods:
     async def seek_to_time(self, timestamp_ms: int, *partitions: AnyPartition) -> None:
         """Sets the position to the first record that is not older than a time.
 
-        Where all records are older, the position is set to the end.
+        If all records of a partition are older, its position is set to the end.
 
         Args:
             timestamp_ms: The time, in milliseconds since 1970.
-            *partitions: Assigned partitions; none for all that are assigned.
+            *partitions: Assigned partitions; all of them if none is given.
         """
         wanted = partitions_of(partitions) or list(self._engine.positions.partitions)
         found = await self.offsets_for_times(dict.fromkeys(wanted, time_of(timestamp_ms)))
@@ -94,7 +94,7 @@ class OffsetMethods:
         """Stops reading from partitions until `resume`, without giving them up.
 
         Args:
-            *partitions: Assigned partitions; none for all that are assigned.
+            *partitions: Assigned partitions; all of them if none is given.
         """
         self._engine.pause(partitions_of(partitions), is_paused=True)
 
@@ -102,7 +102,7 @@ class OffsetMethods:
         """Continues to read from paused partitions.
 
         Args:
-            *partitions: Assigned partitions; none for all that are assigned.
+            *partitions: Assigned partitions; all of them if none is given.
         """
         self._engine.pause(partitions_of(partitions), is_paused=False)
 
@@ -138,7 +138,7 @@ class OffsetMethods:
     # Committing.
 
     async def commit(self, offsets: CommitOffsets = None) -> None:
-        """Commits offsets for the group, and waits for the answer.
+        """Commits offsets for the group, and waits for the response.
 
         Args:
             offsets: The offset of the next record to read in each partition, alone or as
@@ -172,7 +172,7 @@ class OffsetMethods:
             partitions: The partitions, which need not be assigned.
 
         Returns:
-            For each partition the committed offset; None if there is none.
+            For each partition, the committed offset; None if there is none.
         """
         self._engine.start()
         wanted = partitions_of(partitions)
@@ -194,7 +194,7 @@ class OffsetMethods:
             partitions: The partitions, which need not be assigned.
 
         Returns:
-            For each partition the offset of its first record.
+            For each partition, the offset of its first record.
         """
         return await self._list(partitions, ListOffsetsTimestamp.EARLIEST)
 
@@ -205,7 +205,7 @@ class OffsetMethods:
             partitions: The partitions, which need not be assigned.
 
         Returns:
-            For each partition the offset after the last record that may be read. With
+            For each partition, the offset after the last record that may be read. With
             isolation.level=read_committed this is the last stable offset.
         """
         return await self._list(partitions, ListOffsetsTimestamp.LATEST)
@@ -222,10 +222,10 @@ class OffsetMethods:
         """Looks up records by time.
 
         Args:
-            times: For each partition a time in milliseconds since 1970.
+            times: For each partition, a time in milliseconds since 1970.
 
         Returns:
-            For each partition the first record that is not older; None if all are older.
+            For each partition, the first record that is not older; None if all are older.
         """
         found = await self._find(times_of(times))
         return {

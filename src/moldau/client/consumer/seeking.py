@@ -43,7 +43,9 @@ class Seeking:
         await self._tasks.close()
 
     def find_positions(self) -> None:
-        """Begins for all partitions that need it and are not in progress."""
+        """Starts a reset or a validation for each partition that needs one, unless one is in
+        progress.
+        """
         resets = [state for state in self._positions if state.reset and self._is_waiting(state)]
         if resets:
             self._begin(resets, lambda: self._reset(resets), "find where to begin")

@@ -17,8 +17,8 @@ from moldau.core.producer.batching import Delivery, Piece
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.types import TopicPartition
 
-# The event loop gets a turn every 4096 records, some milliseconds; more often would make small
-# requests.
+# `send` yields to the event loop once in 4096 records, every few milliseconds; more often would
+# make requests small.
 _YIELD_MASK = 0xFFF
 
 
@@ -96,13 +96,14 @@ class Producer:
         timestamp: int | None = None,
         headers: Headers = (),
     ) -> Delivery:
-        """Takes a record to be sent in the background.
+        """Queues a record to be sent in the background.
 
         Waits only while the topic is not known yet or the memory is full, max.block.ms at most.
 
         Args:
             topic: Name of the topic.
-            value: The value: bytes, a str, None for a tombstone, or what value.serializer takes.
+            value: The value: bytes, a str, None for a tombstone, or any type that value.serializer
+                takes.
             key: The key, likewise. Records with equal keys go to the same partition.
             partition: The partition; None leaves the choice to the partitioner.
             timestamp: Milliseconds since 1970; None for now.
@@ -140,7 +141,7 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> AwaitableDeliveries:
-        """Takes many records for one topic, several times as fast as `send` in a loop.
+        """Queues many records for one topic, several times as fast as `send` in a loop.
 
         Args:
             topic: Name of the topic.
@@ -192,7 +193,7 @@ class Producer:
     async def send_table(
         self, topic: str, table: Any, *, partition: int | None = None
     ) -> AwaitableDeliveries:
-        """Takes the rows of a table as records.
+        """Queues the rows of a table as records.
 
         The table needs a column `value`. The columns `key`, `headers`, `timestamp` and `partition`
         are used if they exist; other columns are ignored. Serializers and interceptors are not
@@ -286,8 +287,8 @@ class Producer:
         """Begins a transaction: records sent from now on become visible with its commit.
 
         Raises:
-            TransactionMisuseError: A transaction is open already, or `init_transactions` is
-                missing.
+            TransactionMisuseError: A transaction is open already, or `init_transactions` was not
+                called.
         """
         await self._started()
         self._session.transactions.begin()
@@ -296,7 +297,7 @@ class Producer:
         """Commits a consumer's offsets together with the transaction.
 
         Args:
-            offsets: For each partition the offset of the next record to read, alone or as
+            offsets: For each partition, the offset of the next record to read, alone or as
                 `OffsetAndMetadata`.
             group: The consumer's `group_metadata()`, or the id of the group.
 
@@ -370,7 +371,7 @@ class Producer:
     # The end.
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - as the blocking one
-        """Sends the records that were taken and closes all connections. Closing twice does nothing.
+        """Sends the queued records and closes all connections. Closing twice does nothing.
 
         An open transaction is aborted.
 

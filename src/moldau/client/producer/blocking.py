@@ -1,5 +1,5 @@
-"""The blocking producer: the thread that sends a record appends it to a batch, a thread of the
-producer does everything else.
+"""The blocking producer: the user's thread appends a record to a batch, and the producer's own
+thread does everything else.
 """
 
 import atexit

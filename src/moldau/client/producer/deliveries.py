@@ -20,7 +20,7 @@ class WrittenRange(NamedTuple):
 
 
 class Sent(Protocol):
-    """The delivery of a record that the blocking producer took: pending, done or failed."""
+    """The delivery of a record that the blocking producer queued: pending, done or failed."""
 
     @property
     def batch(self) -> Batch:

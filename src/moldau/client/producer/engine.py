@@ -22,7 +22,15 @@ from moldau.client.producer.requests import (
 )
 from moldau.client.producer.sticky_chooser import StickyChooser
 from moldau.client.producer.topics import ProducerTopics
-from moldau.core.producer.batching import Appender, Batch, DeliveryWaiter, Outcome, TopicBuffers
+from moldau.core.producer.batching import (
+    Appender,
+    Batch,
+    DeliveryWaiter,
+    Hooks,
+    Limits,
+    Outcome,
+    TopicBuffers,
+)
 from moldau.core.producer.outcomes import Failed, Written, is_done
 from moldau.core.producer.partition_queue import Outgoing
 from moldau.core.producer.sending import Sending, Verdict
@@ -60,8 +68,10 @@ class ProducerEngine:
         self.cluster = cluster
         self.options = options
         self.sending = Sending(options.rules)
-        self.topics = ProducerTopics(cluster, self._topic_changed)
         self.tasks = Tasks()
+        self.topics = ProducerTopics(
+            cluster, self.tasks, options.metadata_max_age_ms, self._topic_changed
+        )
         self.counts = Counts()
         self.retrying: KafkaError | None = None
         self.on_failure: Callable[[Exception], None] = lambda _: None
@@ -71,17 +81,18 @@ class ProducerEngine:
         self._loop = asyncio.get_running_loop()
         self._lock: AbstractContextManager[Any] = threading.RLock()
         growth = min(options.batch_bytes * GROWTH, options.rules.request_bytes_max // 2)
-        limits = (
-            options.batch_bytes,
-            max(options.batch_bytes, growth) if options.batch_bytes else 1,
-            options.rules.request_bytes_max,
-            options.memory_bytes,
+        limits = Limits(
+            batch_bytes=options.batch_bytes,
+            growth_bytes=max(options.batch_bytes, growth) if options.batch_bytes else 1,
+            record_bytes_max=options.rules.request_bytes_max,
+            memory_bytes=options.memory_bytes,
         )
-        wake = self._wake_from_elsewhere if is_shared else self._wake_from_here
+        wake = self._wake_threadsafe if is_shared else self._wake_in_loop
         chooser = StickyChooser(self.topics, self.sending, options, self._clock, self._rng)
         self._choose = chooser.choose
-        hooks = (self._clock.wall_ms, wake, self._choose, waiter, self._lock)
-        self.appender = Appender(limits, hooks)
+        self.appender = Appender(
+            limits, Hooks(self._clock.wall_ms, wake, self._choose, waiter, self._lock)
+        )
         self._waiter = waiter
         self._connections: dict[int, NodeConnection] = {}
         self._in_flight: dict[int, int] = {}
@@ -89,7 +100,7 @@ class ProducerEngine:
         self._timer: Timer | None = None
         self._sweep: Timer | None = None
         self._progress: list[asyncio.Future[None]] = []
-        self._hurries = 0
+        self._running_flushes = 0
         self._is_closed = False
 
     # Appending, when it has to wait.
@@ -121,7 +132,7 @@ class ProducerEngine:
         backoff_ms = self.options.rules.backoff.first_ms
         if name not in self.topics.known:
             await self.topics.ensure(name, deadline_ms, backoff_ms)
-            self._renew_later(name)
+            self.topics.renew_later(name)
         elif partition is not None and partition not in self.topics.known[name].partitions:
             # It may be new. Kafka's producer would retry for max.block.ms, and hide the mistake.
             await self.topics.ensure(name, deadline_ms, backoff_ms)
@@ -164,10 +175,10 @@ class ProducerEngine:
 
     # Sending.
 
-    def _wake_from_elsewhere(self) -> None:
+    def _wake_threadsafe(self) -> None:
         self._loop.call_soon_threadsafe(self.send_ready)
 
-    def _wake_from_here(self) -> None:
+    def _wake_in_loop(self) -> None:
         self._loop.call_soon(self.send_ready)
 
     def send_ready(self) -> None:
@@ -389,7 +400,7 @@ class ProducerEngine:
             for queue in self.sending.active
             for outgoing in [*queue.in_flight, *queue.to_retry, *queue.waiting]
         ]
-        self._hurries += 1
+        self._running_flushes += 1
         self.sending.is_hurried = True
         try:
             self.send_ready()
@@ -397,8 +408,8 @@ class ProducerEngine:
                 while not is_done(batch):
                     await self._next_progress(_SWEEP_MS_MAX)
         finally:
-            self._hurries -= 1
-            self.sending.is_hurried = self._hurries > 0
+            self._running_flushes -= 1
+            self.sending.is_hurried = self._running_flushes > 0
 
     def drop_unsent(self, error: KafkaError) -> None:
         self._enqueue_begun(self._clock.mono_ms())
@@ -411,6 +422,7 @@ class ProducerEngine:
     async def close(self) -> None:
         """Fails everything that has no outcome yet. Flush first."""
         self.appender.is_closed = self._is_closed = True
+        self.topics.close()
         await self.tasks.close()
         error = KafkaError(ErrorCode.NETWORK_EXCEPTION, "the producer was closed")
         self.drop_unsent(error)
@@ -430,9 +442,9 @@ class ProducerEngine:
             return
         self._busy.add(name)
         task = self.tasks.start(work, f"producer: {name}")
-        task.add_done_callback(lambda _: self._idle(name))
+        task.add_done_callback(lambda _: self._background_done(name))
 
-    def _idle(self, name: str) -> None:
+    def _background_done(self, name: str) -> None:
         self._busy.discard(name)
         if not self._is_closed:
             self._loop.call_soon(self.send_ready)
@@ -481,19 +493,3 @@ class ProducerEngine:
             self.appender.add_topic(buffers)
         elif buffers.partition_count != count:
             buffers.resize(count)
-
-    def _renew_later(self, name: str) -> None:
-        """Refreshes metadata regularly: brokers do not report added partitions."""
-
-        def renew() -> None:
-            if not self.appender.is_closed:
-                _ = self.tasks.start(self._renew(name), "producer: metadata of old")
-
-        self._clock.call_later(self.options.metadata_max_age_ms, renew)
-
-    async def _renew(self, name: str) -> None:
-        try:
-            await self.topics.refresh([name])
-        except MoldauError as error:
-            _log.debug("the metadata request failed: %s", error)
-        self._renew_later(name)

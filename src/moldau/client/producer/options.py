@@ -17,7 +17,7 @@ from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.compression import COMPRESSION_NAMES, Compression
 
 ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
-_IN_FLIGHT_MAX_NUMBERED = 5
+_IN_FLIGHT_MAX_IDEMPOTENT = 5
 _NEGATIVE_LEVEL_IS_DEFAULT = -1
 # Upper bounds: the header of a batch, and the length fields of a record and of its headers.
 _RECORD_OVERHEAD_BYTES = 128
@@ -57,8 +57,8 @@ class EngineOptions:
 def producer_config(
     config: Mapping[str, Any] | None, arguments: Mapping[str, Any]
 ) -> ProducerConfig:
-    """Checks the settings. Raises ConfigError. Idempotence by default is switched off if another
-    setting conflicts with it.
+    """Checks the settings. Raises ConfigError. Idempotence is switched off if another setting
+    conflicts with it and it is only on by default.
     """
     made = client_config(ProducerConfig, config, arguments)
     given = {name.replace(".", "_") for name in config or {}} | {
@@ -91,7 +91,7 @@ def _conflict(config: ProducerConfig) -> str | None:
         return f"acks=all, not {config.acks}"
     if config.retries == 0:
         return "retries"
-    if config.max_in_flight_requests_per_connection > _IN_FLIGHT_MAX_NUMBERED:
+    if config.max_in_flight_requests_per_connection > _IN_FLIGHT_MAX_IDEMPOTENT:
         return "max.in.flight.requests.per.connection of 5 at most"
     return None
 
@@ -109,7 +109,7 @@ def engine_options(config: ProducerConfig) -> EngineOptions:
         compression_level=_level(config, compression),
         backoff=Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms),
     )
-    is_own = config.partitioner_class is not None
+    has_partitioner = config.partitioner_class is not None
     return EngineOptions(
         rules=rules,
         terms=ProduceTerms(ACKS[config.acks], config.request_timeout_ms, config.transactional_id),
@@ -118,8 +118,8 @@ def engine_options(config: ProducerConfig) -> EngineOptions:
         in_flight_max=config.max_in_flight_requests_per_connection,
         max_block_ms=config.max_block_ms,
         metadata_max_age_ms=config.metadata_max_age_ms,
-        hashes_keys=not is_own and not config.partitioner_ignore_keys,
-        is_sticky=not is_own,
+        hashes_keys=not has_partitioner and not config.partitioner_ignore_keys,
+        is_sticky=not has_partitioner,
         is_adaptive=config.partitioner_adaptive_partitioning_enable,
         availability_timeout_ms=config.partitioner_availability_timeout_ms,
     )

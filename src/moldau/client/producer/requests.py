@@ -24,7 +24,7 @@ from moldau.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from moldau.types import INT32_MAX, ZERO_UUID, Uuid
+from moldau.types import INT32_MAX, ZERO_UUID, ProducerEpoch, Uuid
 
 NO_TRANSACTION_MS = INT32_MAX
 
@@ -158,4 +158,4 @@ async def request_identity(cluster: Cluster) -> ProducerIdentity:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TRANSACTION_MS)
     answer = await cluster.send(None, request, InitProducerIdResponse)
     check(answer.error_code, "no producer id")
-    return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+    return ProducerIdentity(answer.producer_id, ProducerEpoch(answer.producer_epoch))

@@ -20,7 +20,9 @@ _FITTING |= {bool: "json", UUID: "UUIDSerializer", bytes: "bytes"}
 
 
 def as_bytes(setting: str) -> Serializer:
-    """The serializer that takes only bytes. `setting`: the one to change for other types."""
+    """The serializer that takes only bytes. `setting`: the name of the setting that would allow
+    other types.
+    """
 
     def serialize(topic: str, value: Any) -> bytes | None:
         if value is None or type(value) is bytes:
@@ -115,8 +117,8 @@ _NAMED: dict[str, Callable[[str], Serializer]] = {
 
 
 def serializer_of(choice: Any, setting: str) -> Serializer | None:
-    """The serializer for a name, or for a function of a value or of topic and value. None if only
-    bytes are taken.
+    """The serializer for a name, or for a function of a value or of topic and value. Returns None
+    if only bytes are taken.
     """
     if choice is None:
         return None

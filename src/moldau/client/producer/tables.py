@@ -1,4 +1,6 @@
-"""Tables and data frames to batches: columns become bytes without a Python object per record."""
+"""Converts tables and data frames to batches: columns become bytes without a Python object per
+record.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator

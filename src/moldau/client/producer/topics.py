@@ -2,20 +2,30 @@
 errors, and regularly.
 """
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 
 from moldau.client.cluster.cluster import Cluster
 from moldau.client.cluster.metadata import Topic
 from moldau.client.errors import ClientTimeoutError, NoBrokerError, UnknownTopicError
 from moldau.net.request_channel import ChannelError
+from moldau.net.tasks import Tasks
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.types import TopicPartition
 
+_log = logging.getLogger(__name__)
+
 
 class ProducerTopics:
-    def __init__(self, cluster: Cluster, on_change: Callable[[Topic], None]) -> None:
+    def __init__(
+        self, cluster: Cluster, tasks: Tasks, max_age_ms: float, on_change: Callable[[Topic], None]
+    ) -> None:
+        """`max_age_ms`: when metadata is refreshed without another reason."""
         self._cluster = cluster
+        self._tasks = tasks
+        self._max_age_ms = max_age_ms
         self._on_change = on_change
+        self._is_closed = False
 
     @property
     def known(self) -> Mapping[str, Topic]:
@@ -54,6 +64,25 @@ class ProducerTopics:
                     return self.known[name]
                 problem = UnknownTopicError(name)
             await clock.sleep(min(backoff_ms, max(deadline_ms - clock.mono_ms(), 0)))
+
+    def renew_later(self, name: str) -> None:
+        """Refreshes a topic regularly: brokers do not report added partitions."""
+
+        def renew() -> None:
+            if not self._is_closed:
+                _ = self._tasks.start(self._renew(name), "producer: refresh metadata")
+
+        self._cluster.clock.call_later(self._max_age_ms, renew)
+
+    async def _renew(self, name: str) -> None:
+        try:
+            await self.refresh([name])
+        except MoldauError as error:
+            _log.debug("the metadata request failed: %s", error)
+        self.renew_later(name)
+
+    def close(self) -> None:
+        self._is_closed = True
 
 
 def _too_long(name: str, problem: MoldauError | None) -> MoldauError:

@@ -40,7 +40,7 @@ from moldau.protocol.versions import (
     END_TXN_BUMPS_EPOCH,
     TXN_OFFSET_COMMIT_ADDS_PARTITIONS,
 )
-from moldau.types import INT16_MAX, TopicPartition
+from moldau.types import INT16_MAX, ProducerEpoch, TopicPartition
 
 if TYPE_CHECKING:
     from moldau.client.cluster.cluster import Cluster
@@ -118,14 +118,15 @@ class Transactor:
         self.begin()
 
     def release(self) -> None:
-        """Releases an adopted transaction, which the other process ends."""
+        """Stops writing in an adopted transaction, which the other process ends."""
         self.state.check_open("release a transaction")
         self._engine.appender.is_closed = True
         self.state.ended()
 
     def share(self) -> ProducerIdentity:
-        """The identity for other processes to write in the open transaction. It is ended in any
-        case, since this process does not know whether they wrote.
+        """Returns the identity with which other processes write in the open transaction. The end of
+        the transaction is then always sent to the coordinator, since this process does not know
+        whether they wrote.
         """
         self.state.check_open("share a transaction")
         self.state.offsets_added()
@@ -211,7 +212,7 @@ class Transactor:
         answer = await self._send(request, EndTxnResponse, newest=newest)
         check(answer.error_code, "the transaction's end")
         if self.state.is_second_protocol and answer.producer_id >= 0:
-            return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+            return ProducerIdentity(answer.producer_id, ProducerEpoch(answer.producer_epoch))
         return None
 
     async def _request_identity(self, before: ProducerIdentity) -> ProducerIdentity:
@@ -227,7 +228,7 @@ class Transactor:
         )
         answer = await self._cluster.send(node, request, InitProducerIdResponse, newest=5)
         check(answer.error_code, f"transactional id '{self._id}'")
-        return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        return ProducerIdentity(answer.producer_id, ProducerEpoch(answer.producer_epoch))
 
     async def _add_partitions(self) -> None:
         wanted = self.state.pending

@@ -47,9 +47,9 @@ class JsonSchemaSerializer:
         Args:
             registry: The registry that keeps the schema.
             schema: The JSON Schema.
-            is_key: Whether keys are serialized; this decides about the subject.
-            auto_register: Whether to register a schema that is missing. Without it a missing one
-                is an error.
+            is_key: Whether keys are serialized, which determines the subject.
+            auto_register: Whether to register a missing schema. If not, a missing schema is an
+                error.
             subject: A function of a topic and `is_key` that names the subject; `topic_subject` if
                 it is None.
 

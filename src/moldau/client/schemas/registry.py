@@ -31,7 +31,7 @@ class Reference(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """The text of a schema, its kind (AVRO, JSON, PROTOBUF) and those that it refers to."""
+    """The text of a schema, its kind (AVRO, JSON, PROTOBUF) and the schemas that it refers to."""
 
     text: str
     kind: str = AVRO
@@ -49,7 +49,7 @@ class SchemaRegistry:
         headers: Mapping[str, str] | None = None,
         timeout: float = 30,
     ) -> None:
-        """Sends no request yet.
+        """Checks the address. The first call sends the first request.
 
         Args:
             url: Address of the registry, `http://host:port`; may contain `user:password@`.

@@ -9,7 +9,7 @@ from moldau.client.schemas.registry import Schema, SchemaError, SchemaRegistry
 MAGIC = 0
 HEAD_BYTES = 5
 SubjectNaming: TypeAlias = Callable[[str, bool], str]
-"""The subject for a topic, and for whether keys are serialized."""
+"""Names the subject for a topic and `is_key`, which says whether keys are serialized."""
 
 
 def topic_subject(topic: str, is_key: bool) -> str:

@@ -35,7 +35,7 @@ class TransientError(HttpError):
 
 class Answer(NamedTuple):
     body: bytes
-    marks: dict[str, str]
+    headers: dict[str, str]
     """Response headers, with names in lower case."""
 
 
@@ -50,7 +50,7 @@ class _SameHost(HTTPRedirectHandler):
 
 
 def request_answer(options: HttpOptions, position: PollPosition) -> Answer | None:
-    """Requests the next answer; None if nothing has changed. Raises HttpError."""
+    """Requests the next answer. Returns None if nothing has changed. Raises HttpError."""
     address = address_of(options, position)
     headers = dict(options.headers)
     # With a cursor each request is for another page, which these headers do not describe.
@@ -63,7 +63,7 @@ def request_answer(options: HttpOptions, position: PollPosition) -> Answer | Non
     try:
         with opener.open(request, timeout=options.timeout_ms / 1000) as response:
             body = response.read(BODY_BYTES_MAX + 1)
-            marks = {name.lower(): value for name, value in response.headers.items()}
+            response_headers = {name.lower(): value for name, value in response.headers.items()}
     except HTTPError as error:
         with error:
             if error.code == _NOT_MODIFIED:
@@ -78,7 +78,7 @@ def request_answer(options: HttpOptions, position: PollPosition) -> Answer | Non
         raise TransientError(f"{address}: no answer: {reason!s}") from None
     if len(body) > BODY_BYTES_MAX:
         raise HttpError(f"{address}: the answer is larger than {BODY_BYTES_MAX} bytes")
-    return Answer(body, marks)
+    return Answer(body, response_headers)
 
 
 class KeptAnswers:
@@ -91,8 +91,8 @@ class KeptAnswers:
         return self._folder / f"{poll:012d}"
 
     def keep(self, position: PollPosition, body: bytes) -> PollPosition:
-        """Stores an answer durably. If a process of a killed run has stored the same poll before,
-        that answer counts. Returns the position of the stored answer.
+        """Stores an answer durably, unless a process of a killed run has stored one for the same
+        poll before. Returns the position of the stored answer.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         partial = self._file(position.poll).with_suffix(f".{os.getpid()}")

@@ -110,7 +110,7 @@ class HttpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802, ARG002
         before = read_position(start)
-        # A run that ended before its batch was planned may have stored the answer.
+        # A run that ended before this batch was planned may have stored the answer.
         after = self._answers.position_of(before.poll + 1)
         if after is None:
             after = self._poll(before) if not self._is_done and self._is_due() else before
@@ -152,7 +152,7 @@ class HttpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._due_ms = Clock().mono_ms() + self._options.every_ms
         after = before
         if answer is not None:
-            after = position_after(before, answer.body, self._options, answer.marks)
+            after = position_after(before, answer.body, self._options, answer.headers)
         if answer is None or after == before:
             self._is_done = self._is_once
             return before

@@ -122,7 +122,7 @@ def columns_of(connection: Any, table: str) -> list[Column]:
     rows = connection.execute(
         "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute "
         "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
-        [_written_name(table)],
+        [_quoted_name(table)],
     )
     return [Column(*row) for row in rows]
 
@@ -138,7 +138,7 @@ def unique_keys_of(connection: Any, table: str, by: str) -> list[tuple[str, ...]
         "AND i.indpred IS NULL AND i.indexprs IS NULL "
         "GROUP BY i.indexrelid, i.indisprimary HAVING bool_and(a.attnotnull OR a.attname = %s) "
         "ORDER BY i.indisprimary DESC",
-        [_written_name(table), by],
+        [_quoted_name(table), by],
     )
     return [tuple(row[0]) for row in rows]
 
@@ -155,5 +155,5 @@ def no_such_table(connection: Any, table: str) -> PostgresError:
     )
 
 
-def _written_name(table: str) -> str:
+def _quoted_name(table: str) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in table.split(".", 1))

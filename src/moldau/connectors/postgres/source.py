@@ -137,7 +137,7 @@ class Range(InputPartition):
 
 
 def cursor_of(connection: Any, read: TableRead) -> Cursor:
-    """Raises MoldauError if the table cannot be read that way."""
+    """The order in which the table is read. Raises MoldauError if that is impossible."""
     kinds = dict(columns_of(connection, read.table))
     if not kinds:
         raise no_such_table(connection, read.table)

@@ -71,7 +71,7 @@ class PostgresTarget:
         self.put(rows, BatchMarker(query_id, batch_id, digest_of(lines)))
 
     def put(self, rows: Any, marker: BatchMarker | None) -> None:
-        """Writes a batch; without a marker regardless of what was written before."""
+        """Writes a batch; without a marker, even if it was written before."""
         for attempt in range(1, ATTEMPTS_MAX + 1):
             try:
                 self._put(rows, marker)

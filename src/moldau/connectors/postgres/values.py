@@ -18,8 +18,8 @@ def table_columns(schema: Any) -> list[str]:
 
 
 def arrow_batch(lines: bytes, schema: Any, table_name: str) -> Any:
-    """A batch of rows in CSV, as COPY writes it. Rows that do not fit are reported in BAD_ROW and
-    BAD_REASON if the schema has these columns. Raises PostgresError.
+    """A batch of rows in CSV, as COPY writes it. Rows that do not fit the schema are reported in
+    its columns BAD_ROW and BAD_REASON, if it has them. Raises PostgresError.
     """
     import pyarrow as pa
     from pyarrow import csv

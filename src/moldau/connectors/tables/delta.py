@@ -61,7 +61,7 @@ class DeltaTarget:
             rows.write.format("noop").mode("overwrite").save()
             return
         # Before anything is written, so that errors leave no files.
-        self._fit(table, schema, rows.schema)
+        self._evolve_schema(table, schema, rows.schema)
         disk = HadoopFileSystem(session)
         disk.delete(staging_root(self._path, self._name))
         staging = new_staging_folder(self._path, self._name)
@@ -89,9 +89,9 @@ class DeltaTarget:
             )
         return table
 
-    def _fit(self, table: Any, schema: Any, row_schema: Any) -> None:
-        """Adds new columns. The library does not compare the files with the table's schema, so this
-        method does. Raises MoldauError.
+    def _evolve_schema(self, table: Any, schema: Any, row_schema: Any) -> None:
+        """Adds new columns to the table. Refuses rows that do not fit its schema, which the library
+        would not notice. Raises MoldauError.
         """
         existing = {field.name: field for field in table.schema().fields}
         written = {field.name: field for field in schema.fields}

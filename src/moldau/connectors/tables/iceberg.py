@@ -117,7 +117,7 @@ class IcebergTarget:
 
     def _last_marker(self, table: Any) -> list[str]:
         """The marker in the last snapshot of this query. Snapshots expire, also when other programs
-        write the table; then the marker in the table's properties counts.
+        write the table; then the marker in the table's properties is used.
         """
         snapshot = table.current_snapshot()
         while snapshot is not None:

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from moldau.core.coordinator.records import CoordinatorRecord
 from moldau.frozen import frozen
 from moldau.protocol.error_codes import ErrorCode
+from moldau.types import ProducerEpoch
 
 AnswerT = TypeVar("AnswerT")
 SequelT = TypeVar("SequelT")
@@ -52,7 +53,7 @@ class Writer:
     """The producer in whose transaction records are written."""
 
     producer_id: int
-    producer_epoch: int
+    producer_epoch: ProducerEpoch
 
 
 @frozen(kw_only=True)
@@ -60,7 +61,7 @@ class Marker:
     """The end of a producer's transaction."""
 
     producer_id: int
-    producer_epoch: int
+    producer_epoch: ProducerEpoch
     coordinator_epoch: int
     transaction_version: int
     commits: bool

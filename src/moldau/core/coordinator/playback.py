@@ -12,7 +12,7 @@ from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.batches import RecordBatch
 from moldau.protocol.records.compression import STORED_OUTPUT_BYTES_MAX
 from moldau.protocol.records.control_records import ControlType, marker_of
-from moldau.types import NO_PRODUCER_ID, Buffer
+from moldau.types import NO_PRODUCER_ID, Buffer, Offset
 
 Decoder: TypeAlias = Callable[[Buffer, Buffer | None], CoordinatorRecord | None]
 """Decodes key and value. None for a record type of a later release, which is skipped."""
@@ -36,5 +36,5 @@ def replay_batch(shard: AnyShard, batch: RecordBatch, decode: Decoder) -> int:
             )
         decoded = decode(record.key, record.value)
         if decoded is not None:
-            shard.replay(decoded, record.offset, producer_id)
+            shard.replay(decoded, Offset(record.offset), producer_id)
     return len(records)

@@ -14,12 +14,12 @@ from typing import Any, Protocol, TypeAlias
 from moldau.core.coordinator.effects import RequestT, SequelT, TimerKey, Turn
 from moldau.core.coordinator.records import CoordinatorRecord
 from moldau.protocol.error_codes import ErrorCode
-from moldau.types import NO_PRODUCER_ID
+from moldau.types import NO_PRODUCER_ID, Offset
 
 
 class Shard(Protocol[SequelT, RequestT]):
     def replay(
-        self, record: CoordinatorRecord, offset: int, producer_id: int = NO_PRODUCER_ID
+        self, record: CoordinatorRecord, offset: Offset, producer_id: int = NO_PRODUCER_ID
     ) -> None:
         """With a producer id, the record takes effect when that producer's transaction commits."""
 

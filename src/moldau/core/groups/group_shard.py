@@ -23,7 +23,7 @@ from moldau.protocol.log_records.legacy_offset_commit import (
 )
 from moldau.protocol.log_records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from moldau.protocol.messages.delete_groups import DeletableGroupResult
-from moldau.types import NO_PRODUCER_ID, Uuid
+from moldau.types import NO_PRODUCER_ID, Offset, Uuid
 
 EXPIRY_TIMER: TimerKey = ("expiry",)
 EXPIRY_GROUPS_MAX = 50
@@ -42,7 +42,7 @@ class GroupShard:
     # Replaying
 
     def replay(
-        self, record: CoordinatorRecord, offset: int, producer_id: int = NO_PRODUCER_ID
+        self, record: CoordinatorRecord, offset: Offset, producer_id: int = NO_PRODUCER_ID
     ) -> None:
         key, value = record.key, record.value
         match key:
@@ -69,7 +69,7 @@ class GroupShard:
         self,
         key: OffsetCommitKey,
         value: OffsetCommitValue | None,
-        offset: int,
+        offset: Offset,
         producer_id: int,
     ) -> None:
         if value is not None:

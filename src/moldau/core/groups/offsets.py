@@ -4,20 +4,20 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from moldau.protocol.log_records.offset_commit import OffsetCommitKey, OffsetCommitValue
-from moldau.types import NO_PRODUCER_ID, ZERO_UUID, LeaderEpoch, TopicPartition, Uuid
+from moldau.types import NO_PRODUCER_ID, ZERO_UUID, LeaderEpoch, Offset, TopicPartition, Uuid
 
 NO_EXPIRY = -1
 
 
 class CommittedOffset(NamedTuple):
-    offset: int
+    offset: Offset
     leader_epoch: LeaderEpoch
     metadata: str
     commit_ms: int
     expire_ms: int
     """NO_EXPIRY unless the client requested a retention time."""
     topic_id: Uuid
-    record_offset: int
+    record_offset: Offset
     """The offset of its record in the log."""
 
 
@@ -87,7 +87,7 @@ class OffsetStore:
         self,
         stored_key: OffsetCommitKey,
         value: OffsetCommitValue | None,
-        record_offset: int,
+        record_offset: Offset,
         producer_id: int,
     ) -> None:
         partition = TopicPartition(stored_key.topic, stored_key.partition)
@@ -96,7 +96,7 @@ class OffsetStore:
             self._remove(key)
             return
         committed = CommittedOffset(
-            value.offset,
+            Offset(value.offset),
             LeaderEpoch(value.leader_epoch),
             value.metadata,
             value.commit_timestamp,

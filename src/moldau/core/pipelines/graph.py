@@ -69,7 +69,9 @@ class Problem:
 
 
 class PipelineError(MoldauError):
-    """The pipeline is invalid: one line per problem, with its place."""
+    """The pipeline is invalid. The text has a line for each problem, with its place in the user's
+    file.
+    """
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -281,6 +283,8 @@ class Trigger:
 
 @frozen(kw_only=True)
 class Pipeline:
+    """A declared pipeline, as `load` returns it: its datasets, flows, tests and settings."""
+
     name: str
     spot: Spot
     sources: dict[str, Source] = field(default_factory=dict)

@@ -5,7 +5,7 @@ lock separates them, in the compiled module the interpreter lock does.
 from array import array
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from moldau.types import Buffer
 
@@ -40,18 +40,25 @@ class DeliveryWaiter(Protocol):
     def awaited(self, delivery: "Delivery") -> Any: ...
 
 
-Limits: TypeAlias = tuple[int, int, int, int]
-"""The size at which a batch is ready, its maximum size, the largest record, the total memory."""
-Hooks: TypeAlias = tuple[
-    Callable[[], int],
-    Callable[[], None],
-    "Callable[[TopicBuffers], int]",
-    DeliveryWaiter | None,
-    AbstractContextManager[Any],
-]
-"""The clock; the callback for a batch that is begun or ready; the choice of the next sticky
-partition; the waiter of deliveries; the lock.
-"""
+class Limits(NamedTuple):
+    batch_bytes: int
+    """The size at which a batch is ready."""
+    growth_bytes: int
+    """The largest size of a batch that still waits to be sent."""
+    record_bytes_max: int
+    memory_bytes: int
+
+
+class Hooks(NamedTuple):
+    """The callbacks of an appender. The compiled one needs no lock."""
+
+    now_ms: Callable[[], int]
+    wake: Callable[[], None]
+    """A batch is begun, or ready."""
+    choose: "Callable[[TopicBuffers], int]"
+    """Returns the next partition for records without keys."""
+    waiter: DeliveryWaiter | None
+    lock: AbstractContextManager[Any]
 
 
 def murmur2(content: bytes) -> int:
@@ -372,10 +379,11 @@ class Appender:
                 delivery = self._add(topic, key, values[row], (), target)
             if delivery is None:
                 break
-            if last is not None and delivery.batch is last[0] and delivery.index == sum(last[1:]):
-                last = last[0], last[1], last[2] + 1
-                continue
             if last is not None:
+                batch, first, count = last
+                if delivery.batch is batch and delivery.index == first + count:
+                    last = batch, first, count + 1
+                    continue
                 pieces.append(last)
             last = delivery.batch, delivery.index, 1
         else:

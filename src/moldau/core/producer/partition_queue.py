@@ -8,12 +8,19 @@ from typing import NamedTuple
 
 from moldau.core.producer.batching import Batch
 from moldau.protocol.records.batches import add_to_sequence
-from moldau.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Buffer, TopicPartition
+from moldau.types import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    Buffer,
+    ProducerEpoch,
+    TopicPartition,
+)
 
 
 class ProducerIdentity(NamedTuple):
     producer_id: int = NO_PRODUCER_ID
-    epoch: int = NO_PRODUCER_EPOCH
+    epoch: ProducerEpoch = NO_PRODUCER_EPOCH
 
 
 NO_PRODUCER = ProducerIdentity()

@@ -18,7 +18,7 @@ from moldau.frozen import frozen
 from moldau.protocol.error_codes import RETRIABLE, ErrorCode
 from moldau.protocol.records.batch_builder import BatchFacts, BatchOptions, finish_batch
 from moldau.protocol.records.compression import Compression
-from moldau.types import INT32_MAX, PRODUCER_EPOCH_MAX, Buffer, TopicPartition
+from moldau.types import INT32_MAX, PRODUCER_EPOCH_MAX, Buffer, ProducerEpoch, TopicPartition
 
 _TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 # Room in a request for everything but the batches.
@@ -276,7 +276,7 @@ class Sending:
             if epoch == PRODUCER_EPOCH_MAX:
                 self.identity = None
                 return
-            self.identity = ProducerIdentity(producer_id, epoch + 1)
+            self.identity = ProducerIdentity(producer_id, ProducerEpoch(epoch + 1))
         queue.begin_epoch(self.identity)
 
     def identified(self, identity: ProducerIdentity) -> None:

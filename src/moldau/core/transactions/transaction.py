@@ -10,6 +10,7 @@ from moldau.types import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     PRODUCER_EPOCH_MAX,
+    ProducerEpoch,
     TopicPartition,
 )
 
@@ -21,7 +22,7 @@ NO_TIMEOUT_MS = INT32_MAX
 
 class ProducerIdAndEpoch(NamedTuple):
     producer_id: int
-    producer_epoch: int
+    producer_epoch: ProducerEpoch
 
 
 NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
@@ -35,8 +36,8 @@ class Transaction:
     """The producer id of the previous state."""
     next_producer_id: int = NO_PRODUCER_ID
     """The producer id to continue with when a transaction ends with the last epoch."""
-    producer_epoch: int = NO_PRODUCER_EPOCH
-    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
+    last_producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
     """A request with this epoch may be the retry of one that succeeded. It is not stored."""
     timeout_ms: int
     state: TransactionState = TransactionState.EMPTY
@@ -62,5 +63,5 @@ class Transaction:
         )
 
 
-def is_exhausted(producer_epoch: int) -> bool:
+def is_exhausted(producer_epoch: ProducerEpoch) -> bool:
     return producer_epoch >= LAST_CLIENT_EPOCH

@@ -15,7 +15,7 @@ from moldau.protocol.records.stored_records import (
     decode_coordinator_key,
     decode_coordinator_value,
 )
-from moldau.types import Buffer, TopicPartition
+from moldau.types import Buffer, ProducerEpoch, TopicPartition
 
 FLEXIBLE_FROM = 1
 """The first transaction version whose values contain the previous and the next producer id."""
@@ -72,7 +72,7 @@ def stored_transaction(key: TransactionLogKey, value: TransactionLogValue) -> Tr
         producer_id=value.producer_id,
         previous_producer_id=value.previous_producer_id,
         next_producer_id=value.next_producer_id,
-        producer_epoch=value.producer_epoch,
+        producer_epoch=ProducerEpoch(value.producer_epoch),
         timeout_ms=value.transaction_timeout_ms,
         state=state,
         partitions=frozenset(

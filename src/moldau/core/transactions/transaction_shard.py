@@ -36,7 +36,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records.transaction_log import TransactionLogKey, TransactionLogValue
 from moldau.protocol.versions import BUMPS_EPOCH_FROM
-from moldau.types import NO_PRODUCER_ID, TopicPartition
+from moldau.types import NO_PRODUCER_ID, Offset, TopicPartition
 
 EXPIRY_TIMER: TimerKey = ("expiry",)
 EXPIRY_IDS_MAX = 500
@@ -83,7 +83,7 @@ class TransactionShard:
     # Replaying
 
     def replay(
-        self, record: CoordinatorRecord, _offset: int, _producer_id: int = NO_PRODUCER_ID
+        self, record: CoordinatorRecord, _offset: Offset, _producer_id: int = NO_PRODUCER_ID
     ) -> None:
         key, value = record.key, record.value
         assert isinstance(key, TransactionLogKey)

@@ -16,6 +16,7 @@ from moldau.types import (
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     PRODUCER_EPOCH_MAX,
+    ProducerEpoch,
     TopicPartition,
 )
 
@@ -30,12 +31,12 @@ def _changed(before: Transaction, state: TransactionState, **changes: Any) -> Tr
 
 
 def next_epoch(
-    before: Transaction, expected_epoch: int | None, timeout_ms: int, now_ms: int
+    before: Transaction, expected_epoch: ProducerEpoch | None, timeout_ms: int, now_ms: int
 ) -> Transaction:
     """A producer starts, or continues after an error (`expected_epoch`). Raises PRODUCER_FENCED if
     another one has started since.
     """
-    epoch, last_epoch = before.producer_epoch + 1, before.producer_epoch
+    epoch, last_epoch = ProducerEpoch(before.producer_epoch + 1), before.producer_epoch
     if expected_epoch is None:
         last_epoch = NO_PRODUCER_EPOCH
     elif before.producer_epoch not in {NO_PRODUCER_EPOCH, expected_epoch}:
@@ -91,11 +92,11 @@ def with_partitions(
     )
 
 
-def fenced_epoch(before: Transaction, *, was_tried: bool) -> int:
+def fenced_epoch(before: Transaction, *, was_tried: bool) -> ProducerEpoch:
     """The epoch that fences the producer with the current one. `was_tried`: an earlier fence raised
     it and may be in the log; no producer got that epoch, so it can be used again.
     """
-    return min(before.producer_epoch + (0 if was_tried else 1), PRODUCER_EPOCH_MAX)
+    return ProducerEpoch(min(before.producer_epoch + (0 if was_tried else 1), PRODUCER_EPOCH_MAX))
 
 
 def prepared(

@@ -5,7 +5,8 @@ from typing import Any
 from moldau.core.pipelines.graph import Pipeline
 from moldau.pipelines.compile.lookups import shapes_of_lookups
 from moldau.pipelines.compile.queries import Query, compile_queries, query_frame
-from moldau.pipelines.compile.sources import StreamTerms, group_of, stream_of
+from moldau.pipelines.compile.source_options import group_of
+from moldau.pipelines.compile.sources import StreamTerms, stream_of
 from moldau.pipelines.run.checkpoint_metadata import CheckpointMetadata
 from moldau.pipelines.run.plan_compatibility import refuse_other_plans
 from moldau.pipelines.run.run_folder import RunFolder

@@ -31,17 +31,21 @@ def with_errors(rows: Any, flow: Flow) -> Any:
 
 
 def passing_rows(rows: Any, flow: Flow | None) -> Any:
-    """The rows of a flow that other flows see: those that meet its expectations. None: a source."""
-    return rows if flow is None or not flow.expect else well_made(rows, flow).drop(STEP_ERROR)
+    """The rows of a dataset that other flows see: those that meet the expectations of its flow, or
+    all rows if it is a source, for which `flow` is None.
+    """
+    return (
+        rows if flow is None or not flow.expect else without_bad_rows(rows, flow).drop(STEP_ERROR)
+    )
 
 
-def well_made(rows: Any, flow: Flow) -> Any:
-    """The rows that the step does not mark as bad; with on_error fail, a bad row fails the query.
-    Raises PipelineError.
+def without_bad_rows(rows: Any, flow: Flow) -> Any:
+    """The rows that the step does not mark as bad; with on_error fail, a bad row fails the query
+    instead. Raises PipelineError.
     """
     if flow.on_error is None:
         return rows
-    need_columns(rows, (STEP_ERROR,), flow, "on_error")
+    require_columns(rows, (STEP_ERROR,), flow, "on_error")
     if flow.on_error is not OnError.FAIL:
         return rows.where(sql.col(STEP_ERROR).isNull())
     complaint = sql.concat(sql.lit(f"step {flow.name}: "), sql.col(STEP_ERROR))
@@ -49,7 +53,7 @@ def well_made(rows: Any, flow: Flow) -> Any:
     return rows.where(checked.cast("boolean").isNull())
 
 
-def need_columns(rows: Any, names: tuple[str, ...], flow: Flow, what: str) -> None:
+def require_columns(rows: Any, names: tuple[str, ...], flow: Flow, what: str) -> None:
     for name in names:
         if name not in rows.columns:
             hint = suggestion(name, rows.columns)
@@ -122,7 +126,7 @@ def first_failed(expect: Sequence[Expectation]) -> Any:
 
 
 def failures(expect: Sequence[Expectation]) -> list[Any]:
-    """For each expectation a count of the rows that fail it."""
+    """For each expectation, a count of the rows that fail it."""
     return [
         sql.count_if(_fails(expectation)).alias(f"{EXPECTED}{expectation.name}")
         for expectation in expect

@@ -19,7 +19,7 @@ from moldau.core.pipelines.graph import (
 )
 from moldau.core.pipelines.graph_checks import dead_letter_of
 from moldau.pipelines.compile.dead_letters import step_dead_letters
-from moldau.pipelines.compile.expectations import STEP_ERROR, need_columns, well_made
+from moldau.pipelines.compile.expectations import STEP_ERROR, require_columns, without_bad_rows
 from moldau.pipelines.compile.frames import flow_error
 from moldau.pipelines.compile.values import written_rows
 from moldau.pipelines.declare.arguments import pipeline_error
@@ -37,14 +37,14 @@ class Outputs:
     step_dead_letters: list[Any] = field(default_factory=list)
     """Frames of OUT_COLUMNS: rows that steps mark as bad."""
     tables: list[tuple[Flow, Any]] = field(default_factory=list)
-    judged: list[Any] = field(default_factory=list)
-    """Rows that are only counted, and not written."""
+    only_counted: list[Any] = field(default_factory=list)
+    """Rows that are counted, but not written."""
 
     def add(self, other: "Outputs") -> None:
         self.topics += other.topics
         self.step_dead_letters += other.step_dead_letters
         self.tables += other.tables
-        self.judged += other.judged
+        self.only_counted += other.only_counted
 
     @property
     def all_topics(self) -> Any | None:
@@ -71,7 +71,7 @@ def outputs_of(pipeline: Pipeline, flow: Flow, rows: Any, watch: "Watch | None" 
             case Topic():
                 outputs.topics.append(written_rows(watched, flow))
             case None:
-                outputs.judged.append(watched)
+                outputs.only_counted.append(watched)
         if flow.on_error is OnError.DEAD_LETTER:
             topic = dead_letter_of(pipeline, flow)
             outputs.step_dead_letters.append(step_dead_letters(rows, flow, topic, pipeline))
@@ -84,12 +84,12 @@ def outputs_of(pipeline: Pipeline, flow: Flow, rows: Any, watch: "Watch | None" 
 
 def _table_rows(flow: Flow, rows: Any) -> Any:
     if isinstance(flow.into, Postgres):
-        need_columns(rows, flow.into.key, flow, "key")
+        require_columns(rows, flow.into.key, flow, "key")
         if DELETED in rows.columns and flow.mode is not Mode.UPSERT:
             raise pipeline_error(
                 flow.spot,
                 f"'{flow.name}' has a column {DELETED}, which needs mode upsert",
             )
     elif isinstance(flow.into, Table):
-        need_columns(rows, flow.into.partition_by, flow, "partition_by")
-    return rows if flow.on_error is None else well_made(rows, flow).drop(STEP_ERROR)
+        require_columns(rows, flow.into.partition_by, flow, "partition_by")
+    return rows if flow.on_error is None else without_bad_rows(rows, flow).drop(STEP_ERROR)

@@ -42,7 +42,9 @@ class Query:
     flows: list[Flow] = field(default_factory=list)
     output_mode: str = "append"
     is_pass: bool = False
-    """Its flows are applied to each batch. Otherwise the query's frame is that of its one flow."""
+    """Whether its flows are applied to each batch. Otherwise the query's frame is that of its only
+    flow.
+    """
     sends_dead_letters: bool = False
 
     @property

@@ -39,7 +39,7 @@ class ToJson:
     def __call__(self, content: bytes | bytearray | None) -> tuple[str | None, str | None]:
         if content is None:
             return None, None
-        read = _of_process(self._form, "read", _reader)
+        read = _shared_by_process(self._form, "read", _reader)
         try:
             return json.dumps(read(bytes(content)), default=_as_json), None
         except SchemaError as error:
@@ -59,7 +59,7 @@ class FromRow:
     def __call__(self, row: Any) -> bytes | None:
         if row is None:
             return None
-        write = _of_process(self._form, "write", _writer)
+        write = _shared_by_process(self._form, "write", _writer)
         written: bytes | None = write(self._topic, _with_zones(row.asDict(True), self._kind))
         return written
 
@@ -77,7 +77,9 @@ def message_class(name: str) -> type:
     return found
 
 
-def _of_process(form: RegistryFormat, use: str, make: Callable[[RegistryFormat], Any]) -> Any:
+def _shared_by_process(
+    form: RegistryFormat, use: str, make: Callable[[RegistryFormat], Any]
+) -> Any:
     """The reader or writer that this process shares: Spark uses a process for many tasks."""
     key = (form, use)
     if key not in _kept:

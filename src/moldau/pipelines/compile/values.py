@@ -23,9 +23,9 @@ from moldau.core.pipelines.graph import (
 from moldau.core.pipelines.query_progress import EXPECTED, OBSERVED
 from moldau.pipelines.compile.expectations import (
     STEP_ERROR,
-    need_columns,
-    well_made,
+    require_columns,
     with_expectations,
+    without_bad_rows,
 )
 from moldau.pipelines.compile.registry_values import FromRow, RegistryFormat, ToJson
 from moldau.pipelines.declare.arguments import pipeline_error
@@ -62,7 +62,7 @@ def needed_columns(source: Topic) -> tuple[str, ...]:
 
 
 def record_columns(source: Topic) -> tuple[str, ...]:
-    """Those of the requested columns that every record has."""
+    """The requested columns that every record has, whatever its format."""
     return tuple(name for name in source.columns if name not in EVENT_COLUMNS)
 
 
@@ -211,11 +211,11 @@ def good_rows(prepared: Any) -> Any:
 def written_rows(rows: Any, flow: Flow) -> Any:
     """The rows that a flow writes to a topic, in OUT_COLUMNS. Raises PipelineError."""
     assert isinstance(flow.into, Topic)
-    return _encoded(well_made(rows, flow), flow, flow.into)
+    return _encoded(without_bad_rows(rows, flow), flow, flow.into)
 
 
 def _encoded(rows: Any, flow: Flow, into: Topic) -> Any:
-    need_columns(rows, into.key, flow, "key")
+    require_columns(rows, into.key, flow, "key")
     names = [name for name in rows.columns if name not in SPECIAL_COLUMNS]
     value = _value(rows, flow, into, names).cast("binary")
     if DELETED in rows.columns:
@@ -253,7 +253,7 @@ def _value(rows: Any, flow: Flow, into: Topic, names: list[str]) -> Any:
         case FormatKind.CSV:
             return sql.to_csv(struct_of(names), EXACT_TIMES | options)
         case FormatKind.TEXT | FormatKind.BYTES:
-            need_columns(rows, ("value",), flow, f"format {form.kind}")
+            require_columns(rows, ("value",), flow, f"format {form.kind}")
             return sql.col("value")
         case _:
             if not options["written"]:

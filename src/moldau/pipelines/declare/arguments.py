@@ -39,7 +39,9 @@ def word_of(kind: type[Word], value: object, what: str, spot: Spot) -> Word:
 
 
 def on_error_of(word: str | None, dead_letter: str | None, spot: Spot) -> OnError:
-    """A source's reaction to bad records: what it says, or dead letters if it names a topic."""
+    """Decides how a source handles bad records: as `on_error` says, or as dead letters if it
+    names a topic for them.
+    """
     if word is not None:
         return word_of(OnError, word, "on_error", spot)
     return OnError.FAIL if dead_letter is None else OnError.DEAD_LETTER
@@ -119,7 +121,7 @@ def settings_of(given: Mapping[str, object] | None) -> tuple[tuple[str, str], ..
 def expectations_of(
     given: Mapping[str, str] | Sequence[Expectation] | None, spot: Spot
 ) -> tuple[Expectation, ...]:
-    """Expectations from `{name: condition}`, or from YAML, where each has its place already."""
+    """Expectations from `{name: condition}`, or from YAML, where each has its line already."""
     if not isinstance(given, Mapping):
         return tuple(given or ())
     for name, condition in given.items():

@@ -13,8 +13,8 @@ from moldau.core.spark.errors import suggestion
 from moldau.pipelines.declare.arguments import pipeline_error
 from moldau.pipelines.declare.source_locations import caller
 
-_OURS = "spot"
-"""The parameter in which YAML passes its place; not shown to users."""
+_INTERNAL_PARAMETER = "spot"
+"""The parameter in which the reader of YAML passes the line; not shown to users."""
 _SHOWN_CHARS_MAX = 60
 _NAMES: dict[Any, str] = {Mapping: "a mapping", Sequence: "a list", Callable: "a function"}
 # Errors that a function may raise if an argument has the wrong type.
@@ -53,7 +53,7 @@ def _misused(
     known = signature(function).parameters
     for word in named:
         if word not in known:
-            words = [parameter for parameter in known if parameter != _OURS]
+            words = [parameter for parameter in known if parameter != _INTERNAL_PARAMETER]
             hint = suggestion(word, words) or f"; choose from {', '.join(words)}"
             return pipeline_error(caller(), f"mp.{name} has no '{word}'{hint}")
     takes_none = all(each.kind is Parameter.KEYWORD_ONLY for each in known.values())

@@ -27,7 +27,7 @@ class Declarations:
     examples: list[Example] = field(default_factory=list)
 
     def add(self, other: "Declarations") -> None:
-        """Raises PipelineError where both have something of the same name."""
+        """Raises PipelineError if both have something of the same name."""
         for name, flow in other.flows.items():
             if name in self.flows:
                 raise pipeline_error(

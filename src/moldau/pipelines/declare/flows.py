@@ -55,7 +55,7 @@ class Settings:
 
 @frozen
 class SqlFlow:
-    """A flow in SQL. It gets its name from its variable."""
+    """A flow in SQL. Its name is that of the variable it is assigned to."""
 
     flow: Flow
 
@@ -119,7 +119,9 @@ def flow(
 
 
 def reaction_of(word: str | None, expected: tuple[Expectation, ...], spot: Spot) -> OnError | None:
-    """A step's reaction to bad rows. Without a word, rows that fail an expectation are an error."""
+    """Decides how a step handles bad rows. Without `on_error`, rows that fail an expectation are an
+    error.
+    """
     if word is not None:
         return word_of(OnError, word, "on_error", spot)
     return OnError.FAIL if expected else None
@@ -190,7 +192,7 @@ def pipeline(
     checkpoint: str | Path | None = None,
     spot: Spot | None = None,
 ) -> Settings:
-    """Declares settings of the whole pipeline. A file needs it only for other than the defaults.
+    """Declares settings of the whole pipeline. A file without it uses the defaults.
 
     Args:
         name: The pipeline's name (default: that of its file).

@@ -9,7 +9,7 @@ from moldau.pipelines.declare.calls import checked
 
 @checked
 def json(schema: str | None = None, **options: str) -> Format:
-    """Values that are JSON objects.
+    """Declares a format: values that are JSON objects.
 
     Args:
         schema: The columns, as in `"id BIGINT, user STRING"`. Required for reading.
@@ -23,7 +23,7 @@ def json(schema: str | None = None, **options: str) -> Format:
 
 @checked
 def csv(schema: str | None = None, **options: str) -> Format:
-    """Values that are lines of CSV.
+    """Declares a format: values that are lines of CSV.
 
     Args:
         schema: The columns, as in `"id BIGINT, user STRING"`. Required for reading.
@@ -37,7 +37,7 @@ def csv(schema: str | None = None, **options: str) -> Format:
 
 @checked
 def debezium(schema: str | None = None, **options: str) -> Format:
-    """Values that are Debezium change events in JSON. For reading.
+    """Declares a format: values that are Debezium change events in JSON. For reading.
 
     A flow gets the row after the change, or before a deletion, and a column `_deleted`.
 
@@ -53,7 +53,7 @@ def debezium(schema: str | None = None, **options: str) -> Format:
 
 @checked
 def text() -> Format:
-    """Values that are text.
+    """Declares a format: values that are text.
 
     Returns:
         A format with the single column `value`, a STRING.
@@ -63,7 +63,7 @@ def text() -> Format:
 
 @checked
 def bytes() -> Format:  # noqa: A001 - used as mp.bytes()
-    """Values that are passed on unchanged.
+    """Declares a format: values that are passed on unchanged.
 
     Returns:
         A format with the single column `value`, a BINARY.
@@ -73,7 +73,7 @@ def bytes() -> Format:  # noqa: A001 - used as mp.bytes()
 
 @checked
 def avro(registry: str, schema: str | None = None, *, avro_schema: str | None = None) -> Format:
-    """Values in Avro with a schema registry, in Confluent's wire format.
+    """Declares a format: values in Avro with a schema registry, in Confluent's wire format.
 
     Args:
         registry: The registry's address, as in `"http://localhost:8081"`.
@@ -90,7 +90,7 @@ def avro(registry: str, schema: str | None = None, *, avro_schema: str | None = 
 def json_schema(
     registry: str, schema: str | None = None, *, json_schema: str | None = None
 ) -> Format:
-    """Values in JSON with a schema registry, in Confluent's wire format.
+    """Declares a format: values in JSON with a schema registry, in Confluent's wire format.
 
     Args:
         registry: The registry's address, as in `"http://localhost:8081"`.
@@ -105,7 +105,7 @@ def json_schema(
 
 @checked
 def protobuf(registry: str, schema: str | None = None, *, message: str = "") -> Format:
-    """Values in Protobuf with a schema registry, in Confluent's wire format.
+    """Declares a format: values in Protobuf with a schema registry, in Confluent's wire format.
 
     Args:
         registry: The registry's address, as in `"http://localhost:8081"`.

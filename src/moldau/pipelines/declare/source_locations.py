@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType
 
 from moldau.core.pipelines.graph import Spot
-from moldau.spark.runtime.task_errors import is_users
+from moldau.spark.runtime.task_errors import is_users_file
 
 _OWN = f"{Path(__file__).parents[1]}{os.sep}"
 
@@ -41,6 +41,6 @@ def last_of_users(error: BaseException) -> Spot | None:
     """The last line in an error's traceback that is not in a library."""
     frames = traceback.extract_tb(error.__traceback__)
     for frame in reversed(frames):
-        if frame.lineno is not None and is_users(frame.filename):
+        if frame.lineno is not None and is_users_file(frame.filename):
             return Spot(frame.filename, frame.lineno, (frame.colno or 0) + 1)
     return None

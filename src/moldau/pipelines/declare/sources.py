@@ -67,7 +67,7 @@ def topic(  # noqa: PLR0913 - a topic has many sides
         format: The format of values: a name such as `"json"`, or a format such as `mp.avro(…)`.
         schema: The columns of values, as in `"id BIGINT, user STRING"`, if `format` is a name.
         key: Columns that make up the record key. For targets.
-        compacted: Create the topic with `cleanup.policy=compact`. For targets.
+        compacted: Whether to create the topic with `cleanup.policy=compact`. For targets.
         partitions: Partitions of a topic that is created (default: the broker's).
         replication: Replication factor of a topic that is created (default: the broker's).
         config: Topic settings of a topic that is created.
@@ -77,8 +77,8 @@ def topic(  # noqa: PLR0913 - a topic has many sides
         on_error: What to do with such records: `"fail"` (the default), `"drop"` or
             `"dead_letter"` (the default with `dead_letter`).
         expect: Conditions in Spark SQL that every row must meet, by name.
-        max_offsets_per_trigger: Most records of one micro-batch.
-        fail_on_data_loss: Fail if records were deleted before they were read.
+        max_offsets_per_trigger: The maximum number of records in one micro-batch.
+        fail_on_data_loss: Whether the query fails if records were deleted before they were read.
         columns: Further columns of records, each with a leading underscore in the dataset: `key`,
             `topic`, `partition`, `offset`, `timestamp`, `headers`; with Debezium also `op` and
             `ts_ms`.
@@ -155,13 +155,13 @@ def http(  # noqa: PLR0913 - as of a topic
         schema: The columns of rows, as in `"id BIGINT, user STRING"`.
         every: Time between two polls, such as `"10s"`.
         timeout: Time that one request may take.
-        attempts: How often a request may fail in a row before the query fails.
+        attempts: How many requests may fail in a row before the query fails.
         headers: Headers of the request.
         params: Query parameters of the request.
         path: Where the rows are in a JSON response, such as `"data.items"`.
         cursor: How to request only new rows: `param` (the query parameter), `last` (the field of
-            the last row with its value) or `next` (the field of the response with its value), and
-            `start` (its first value).
+            the last row that holds its next value) or `next` (the field of the response that holds
+            it), and `start` (its first value).
         dead_letter: A topic for rows that cannot be read or do not meet `expect`.
         on_error: What to do with such rows: `"fail"` (the default), `"drop"` or `"dead_letter"`
             (the default with `dead_letter`).
@@ -251,7 +251,7 @@ def files(  # noqa: PLR0913 - as of a topic
         on_error: What to do with such rows: `"fail"` (the default), `"drop"` or `"dead_letter"`
             (the default with `dead_letter`).
         expect: Conditions in Spark SQL that every row must meet, by name.
-        max_files_per_trigger: Most files of one micro-batch.
+        max_files_per_trigger: The maximum number of files in one micro-batch.
         options: Options of Spark's reader for the format.
         spot: The line of the declaration. Set by the reader of YAML files.
 

@@ -119,14 +119,14 @@ def postgres(  # noqa: PLR0913 - read and written
         schema: The columns of a source or lookup, if they are not those of the table.
         start: Where a source starts: `"earliest"`, `"latest"` or a value of `by`.
         lag: How far a source stays in the past, such as `"10s"`, so that transactions in progress
-            can commit before their rows are passed.
-        max_rows_per_trigger: Most rows of one micro-batch.
+            can commit before the reader has passed their rows.
+        max_rows_per_trigger: The maximum number of rows in one micro-batch.
         tasks: Number of Spark tasks that read a large micro-batch.
         dead_letter: A topic for rows that cannot be read or do not meet `expect`.
         on_error: What to do with such rows: `"fail"` (the default), `"drop"` or `"dead_letter"`
             (the default with `dead_letter`).
         expect: Conditions in Spark SQL that every row must meet, by name.
-        create: Create a target that does not exist.
+        create: Whether to create a target that does not exist.
         refresh: Makes the table a lookup that is read at the `"start"` of a run, or again after a
             duration such as `"10m"`.
         spot: The line of the declaration. Set by the reader of YAML files.

@@ -57,7 +57,7 @@ class Node:
         elsewhere: Mapping[str, str] | None = None,
     ) -> dict[str, "Node"]:
         """The items of a mapping. With `known`, other keys are refused; `elsewhere` says where some
-        of those belong.
+        of the refused keys belong.
         """
         yaml = _yaml()
         if not isinstance(self._node, yaml.MappingNode):

@@ -1,5 +1,5 @@
-"""Metadata that lies with a pipeline's checkpoints: its start offsets and the state of its flows.
-It works on every file system that Spark can keep a checkpoint on.
+"""Metadata that is stored with a pipeline's checkpoints: its start offsets and the state of its
+flows. It works on every file system that Spark can keep a checkpoint on.
 """
 
 import json
@@ -34,7 +34,7 @@ class CheckpointMetadata:
             raise self._unreachable(error) from None
 
     def forget(self) -> bool:
-        """Deletes the checkpoints with the metadata. False if there were none."""
+        """Deletes the checkpoints with the metadata. Returns False if there were none."""
         try:
             return self._disk.delete(self._checkpoint)
         except Exception as error:  # noqa: BLE001 - py4j's own kinds

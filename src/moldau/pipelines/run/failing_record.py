@@ -18,8 +18,8 @@ _TEXT_MAX = 300
 
 
 def failing_record(rows: Any, source: Source, fails: Callable[[Any], bool]) -> str | None:
-    """The failing record of a pass as text. `fails` says whether the flows fail with a part of the
-    rows. None if no single row fails, or if the search takes too long.
+    """The record, as text, that makes a flow of a pass fail. `fails` says whether the flows fail
+    with a part of the rows. Returns None if no single row fails, or if the search takes too long.
     """
     numbered = rows.withColumn(_NUMBER, sql.monotonically_increasing_id()).persist()
     try:

@@ -16,13 +16,13 @@ from moldau.pipelines.compile.frames import frames_of
 from moldau.pipelines.compile.lookups import LookupFrames, Lookups
 from moldau.pipelines.compile.outputs import Outputs, Watch, outputs_of
 from moldau.pipelines.compile.queries import Query
-from moldau.pipelines.compile.sources import group_of, kafka_options
+from moldau.pipelines.compile.source_options import group_of, kafka_options
 from moldau.pipelines.compile.step_counts import StepCounter
 from moldau.pipelines.compile.values import good_rows
 from moldau.pipelines.run.failing_record import failing_record
 from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.spark_errors import cause_of
-from moldau.spark.runtime.task_errors import is_of_rows
+from moldau.spark.runtime.task_errors import is_caused_by_a_row
 from moldau.spark.sink.exactly_once import ExactlyOnceSink
 
 TableTarget: TypeAlias = ParquetTable | DeltaTarget | IcebergTarget | PostgresTarget
@@ -76,7 +76,7 @@ class BatchWork:
         }
 
     def stop(self) -> None:
-        """Starts no further batch."""
+        """Makes every further batch raise StoppedError."""
         self._stops.set()
 
     def counts_up_to(self, batch_id: int) -> StepCounts:
@@ -99,7 +99,11 @@ class BatchWork:
             self.last_done = batch_id
         except Exception as error:
             # The sink has already retried, if that could help.
-            if self._query.is_pass and is_of_rows(error) and (record := self._failing(rows)):
+            if (
+                self._query.is_pass
+                and is_caused_by_a_row(error)
+                and (record := self._failing(rows))
+            ):
                 raise FailingRecordError(f"{cause_of(error)}; {record}") from error
             raise
         finally:
@@ -123,7 +127,7 @@ class BatchWork:
                 self._write_topics(topics, batch_id)
             for flow, frame in outputs.tables:
                 self._tables[flow.name].write(frame, batch_id)
-            for frame in outputs.judged:
+            for frame in outputs.only_counted:
                 frame.write.format("noop").mode("overwrite").save()
             self._counts[batch_id] = counter.counts()
         finally:
@@ -141,7 +145,7 @@ class BatchWork:
                 for frame in frames:
                     frame.write.format("noop").mode("overwrite").save()
             except Exception as error:  # noqa: BLE001 - Spark raises all sorts
-                return is_of_rows(error)
+                return is_caused_by_a_row(error)
             return False
 
         return failing_record(rows, self._pipeline.sources[self._query.sources[0]], fails)

@@ -69,7 +69,7 @@ class QueryRun:
         return True
 
     def request_stop(self) -> None:
-        """Starts no further batch."""
+        """Requests that no further batch is started."""
         self._work.stop()
 
     def stop(self) -> str | None:

@@ -9,14 +9,15 @@ from moldau.pipelines.compile.frames import frames_of
 from moldau.pipelines.compile.lookups import Lookups
 from moldau.pipelines.compile.outputs import outputs_of
 from moldau.pipelines.compile.queries import source_rows, target_name
-from moldau.pipelines.compile.sources import batch_of, kafka_options
+from moldau.pipelines.compile.source_options import kafka_options
+from moldau.pipelines.compile.sources import batch_of
 from moldau.pipelines.compile.topics import ensure_topics
 from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.spark_errors import in_one_line
 
 
 def renamed(pipeline: Pipeline, suffix: str) -> Pipeline:
-    """The pipeline with a suffix at the names of its targets. Raises MoldauError."""
+    """The pipeline with a suffix appended to the names of its targets. Raises MoldauError."""
     if not suffix:
         raise MoldauError("--into is empty: the replay would write to the pipeline's own targets")
     flows = {}
@@ -36,8 +37,8 @@ def renamed(pipeline: Pipeline, suffix: str) -> Pipeline:
 def replay(
     session: Any, pipeline: Pipeline, from_ms: int | None, to_ms: int | None
 ) -> dict[str, int]:
-    """Returns the number of written rows by target. Delivery is at least once: after a failure,
-    rows that were written stay. Raises MoldauError.
+    """Runs all flows. Returns the number of written rows by target. Delivery is at least once:
+    after a failure, rows that were written stay. Raises MoldauError.
     """
     ensure_topics(pipeline)
     with in_one_line(pipeline.name):

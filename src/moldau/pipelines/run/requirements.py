@@ -11,7 +11,7 @@ def missing_packages() -> list[str]:
     return [name for name in _NEEDED if _is_missing(name)]
 
 
-def need_packages() -> None:
+def require_packages() -> None:
     """Raises MoldauError."""
     if missing := missing_packages():
         raise MoldauError(f"pipelines need {', '.join(missing)}: pip install 'moldau[spark]'")

@@ -119,7 +119,7 @@ class RunFolder:
         return found | {"running": self.is_running} if found else found
 
     def request_stop(self) -> bool:
-        """Requests the running process to stop. False if the pipeline is not running."""
+        """Requests the running process to stop. Returns False if the pipeline is not running."""
         if not self.is_running:
             return False
         pid = self._holder()

@@ -8,22 +8,21 @@ from typing import Any
 
 from moldau.core.pipelines.graph import Delivery, Pipeline, Table
 from moldau.core.pipelines.query_progress import QueryProgress
+from moldau.pipelines.compile.first_offsets import (
+    first_offsets,
+    starts_at_group,
+    with_new_partitions,
+)
 from moldau.pipelines.compile.lookups import Lookups
 from moldau.pipelines.compile.plan_inspection import is_stateful
 from moldau.pipelines.compile.queries import Query, compile_queries, query_frame
-from moldau.pipelines.compile.sources import (
-    StreamTerms,
-    first_offsets,
-    group_of,
-    starts_at_group,
-    stream_of,
-    with_new_partitions,
-)
+from moldau.pipelines.compile.source_options import group_of
+from moldau.pipelines.compile.sources import StreamTerms, stream_of
 from moldau.pipelines.run.checkpoint_metadata import CheckpointMetadata
-from moldau.pipelines.run.cluster import fit_shuffles
 from moldau.pipelines.run.plan_compatibility import keep_plans, refuse_other_plans
 from moldau.pipelines.run.query import QueryRun
 from moldau.pipelines.run.run_folder import RunFolder
+from moldau.pipelines.run.session import fit_shuffles
 from moldau.protocol.errors import MoldauError
 from moldau.spark.runtime.spark_errors import cause_of, in_one_line
 
@@ -66,8 +65,7 @@ class Running:
     ) -> list[QueryProgress]:
         """Runs until it is stopped or, with `once`, until the available data is processed.
         `report_phase` is called with each phase before the queries exist; by default the folder
-        records it. Raises
-        MoldauError.
+        records it. Raises MoldauError.
         """
         # Also replaces the status that the last run has recorded.
         report_phase = report_phase or partial(self._folder.write_phase, self._pipeline.name)

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from moldau.pipelines.run.cluster import check_master, is_local, python_for_tasks
-from moldau.pipelines.run.requirements import need_packages
+from moldau.pipelines.run.masters import check_master, is_local
+from moldau.pipelines.run.requirements import require_packages
+from moldau.pipelines.run.task_python import python_for_tasks
 from moldau.protocol.errors import MoldauError
 
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 # Each was measured or has fixed a failure; docs/how-to/pipelines.md says which ones users may
 # change.
@@ -46,10 +48,10 @@ _NOISE = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 def new_session(
     name: str, master: str, settings: Mapping[str, str], *, checkpoint: str = ""
 ) -> Any:
-    """A session, or the one that this process has. `checkpoint` is a folder or a URL. Raises
-    MoldauError.
+    """Creates a session, or returns the one that this process has already. `checkpoint` is a folder
+    or a URL. Raises MoldauError.
     """
-    need_packages()
+    require_packages()
     from pyspark.sql import SparkSession
 
     from moldau.spark.runtime.java import ensure_java
@@ -64,7 +66,7 @@ def new_session(
         known |= _LOCAL_CHECKPOINT
     if is_local(master):
         known |= _LOCAL_SETTINGS
-        known["spark.sql.shuffle.partitions"] = str(_cores(master))
+        known[_SHUFFLE_PARTITIONS] = str(_cores(master))
     for option, value in (known | dict(settings)).items():
         builder = builder.config(option, value)
     try:
@@ -73,6 +75,18 @@ def new_session(
     except Exception as error:  # noqa: BLE001 - Spark raises all sorts
         raise MoldauError(f"cannot start Spark at {master}: {_first_line(error)}") from None
     return session
+
+
+def fit_shuffles(session: Any) -> None:
+    """Uses as many shuffle partitions as tasks run at once, unless configured: Spark's 200 mean 200
+    state stores for each stateful flow. Spark keeps the number that a checkpoint was created with.
+    A cluster with dynamic allocation has no size yet.
+    """
+    context = session.sparkContext
+    known = context.getConf()
+    is_growing = str(known.get("spark.dynamicAllocation.enabled", "false")).lower() == "true"
+    if not is_growing and known.get(_SHUFFLE_PARTITIONS) is None:
+        session.conf.set(_SHUFFLE_PARTITIONS, str(context.defaultParallelism))
 
 
 def quiet_pyspark() -> None:

@@ -19,8 +19,11 @@ RecordToEncode: TypeAlias = tuple[
     int, int, Buffer | None, Buffer | None, Sequence[tuple[str, Buffer | None]]
 ]
 # next position, timestamp delta, offset delta, key start, key length, value start, value length,
-# headers start, header count, lengths below -1; a length below 0 is null
+# headers start, header count, count of lengths below -1; a length below 0 is null
 ParsedRecord: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
+
+StampLimits: TypeAlias = tuple[int, int, bool, int]
+"""The earliest and the latest timestamp, whether records need keys, and the largest size."""
 
 HEADER_BYTES = 61
 LOG_OVERHEAD = 12
@@ -284,13 +287,14 @@ def validate_records(
     max_timestamp, max_index, refused_count = INT64_MIN, -1, 0
     refused: list[tuple[int, int, int]] = []
     for index in range(count):
-        parsed = parse_record(body, position, end)
-        position, time_delta, delta, _, key_length, *_ = parsed
+        (
+            position, time_delta, delta, _, key_length, _, _, _, _, odd_nulls,
+        ) = parse_record(body, position, end)  # fmt: skip
         timestamp = _wrap64(base_timestamp + time_delta)
         kind = -1
         if delta != index:
             kind = BAD_OFFSET_DELTA
-        elif parsed[-1]:
+        elif odd_nulls:
             kind = BAD_NULL
         elif keys_required and key_length < 0:
             kind = NO_KEY
@@ -312,14 +316,12 @@ def validate_records(
 
 
 def stamp_batch(
-    buffer: Buffer, base_offset: int, leader_epoch: int, limits: tuple[int, int, bool, int]
+    buffer: Buffer, base_offset: int, leader_epoch: int, limits: StampLimits
 ) -> ScannedBatch | None:
     """The common case of a produce: exactly one uncompressed batch that a leader would neither
     refuse nor change, except for its offset. Writes offset and leader epoch into the buffer and
     returns the header as it will be in the log. None leaves the buffer untouched: the caller must
     then run the full validation.
-
-    `limits` are the earliest and latest timestamp, whether records need keys, and the largest size.
     """
     earliest, latest, keys_required, size_max = limits
     view = memoryview(buffer)

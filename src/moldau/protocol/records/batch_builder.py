@@ -24,7 +24,14 @@ from moldau.protocol.records.batches import (
 from moldau.protocol.records.checksum import crc32c
 from moldau.protocol.records.compression import Compression, compress
 from moldau.protocol.records.record_loops import encode_records
-from moldau.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, Buffer
+from moldau.types import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    Buffer,
+    ProducerEpoch,
+)
 
 
 @frozen(kw_only=True)
@@ -41,7 +48,7 @@ class BatchOptions:
     # Set: the batch is stamped with this append time. None: create time.
     append_time_ms: int | None = None
     producer_id: int = NO_PRODUCER_ID
-    producer_epoch: int = NO_PRODUCER_EPOCH
+    producer_epoch: ProducerEpoch = NO_PRODUCER_EPOCH
     base_sequence: int = NO_SEQUENCE
     is_transactional: bool = False
     is_control: bool = False

@@ -13,7 +13,7 @@ from moldau.protocol.records.checksum import crc32c
 from moldau.protocol.records.compression import Compression, codec_of, decompress, output_limit
 from moldau.protocol.records.record import Record as Record  # noqa: PLC0414  (part of this module's interface)
 from moldau.protocol.records.record_loops import decode_records, first_record_at
-from moldau.types import NO_SEQUENCE, Buffer
+from moldau.types import NO_SEQUENCE, Buffer, ProducerEpoch
 
 if TYPE_CHECKING:
     from moldau.protocol.records.batch_validation import ValidatedBatch, ValidationRules
@@ -90,7 +90,7 @@ class RecordBatch:
     base_timestamp: int
     max_timestamp: int
     producer_id: int
-    producer_epoch: int
+    producer_epoch: ProducerEpoch
     base_sequence: int
     record_count: int
 

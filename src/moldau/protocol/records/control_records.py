@@ -12,7 +12,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record, RecordBatch
-from moldau.types import Buffer
+from moldau.types import Buffer, ProducerEpoch
 
 _key = struct.Struct(">hh")
 _end_transaction = struct.Struct(">hi")
@@ -84,7 +84,7 @@ class MarkerOrigin(NamedTuple):
     """The producer whose transaction ends, and the target of the marker."""
 
     producer_id: int
-    producer_epoch: int
+    producer_epoch: ProducerEpoch
     base_offset: int = 0
     partition_leader_epoch: int = -1
 

@@ -14,6 +14,7 @@ from moldau.protocol.records._records_twin import (
     INCOMPLETE,
     NO_KEY,
     RecordToEncode,
+    StampLimits,
 )
 
 if TYPE_CHECKING or not USE_COMPILED:
@@ -57,6 +58,7 @@ __all__ = [
     "ConsumerRecord",
     "RecordCursor",
     "RecordToEncode",
+    "StampLimits",
     "batches_within",
     "decode_records",
     "encode_columns",

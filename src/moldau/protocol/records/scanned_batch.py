@@ -4,10 +4,10 @@ less to make and to read than attributes. The constants are their indexes.
 
 from typing import Final, TypeAlias
 
-from moldau.types import LeaderEpoch, Offset
+from moldau.types import LeaderEpoch, Offset, ProducerEpoch
 
 ScannedBatch: TypeAlias = tuple[
-    int, int, Offset, Offset, LeaderEpoch, int, int, int, int, int, int, int, int
+    int, int, Offset, Offset, LeaderEpoch, int, int, int, ProducerEpoch, int, int, int, int
 ]  # fmt: skip
 
 POSITION: Final = 0

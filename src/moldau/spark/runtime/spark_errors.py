@@ -25,7 +25,7 @@ def in_one_line(prefix: str) -> Iterator[None]:
 
 
 def cause_of(failure: BaseException) -> str:
-    """The line that explains a stack of causes."""
+    """The line of an error and its causes that explains it best."""
     text = str(failure)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     own = [line for line in lines if line.startswith("moldau.") and "Error: " in line]

@@ -22,8 +22,8 @@ _LIBRARIES = re.compile(
 )
 PIPELINE_MODULE = "__pipeline_"
 """The prefix of modules made of a pipeline's file: their classes are the user's."""
-# Standard modules that only depend on values: the same values raise the same error.
-_OF_VALUES = frozenset({
+# Standard modules whose errors depend only on values: the same values raise the same error.
+_DETERMINISTIC_MODULES = frozenset({
     "array", "ast", "base64", "binascii", "bz2", "calendar", "codecs", "configparser", "csv",
     "ctypes", "dataclasses", "datetime", "decimal", "email", "encodings", "enum", "fractions",
     "graphlib", "gzip", "html", "ipaddress", "json", "locale", "lzma", "marshal", "math", "numbers",
@@ -62,7 +62,7 @@ def raised_in_python(text: str) -> Raised | None:
         if (match := _FRAME.match(line)) is not None:
             frames.append((match[1], match[2], match[3]))
         elif frames and (exception := _EXCEPTION.match(line)) is not None:
-            users = [frame for frame in frames if is_users(frame[0])]
+            users = [frame for frame in frames if is_users_file(frame[0])]
             file, at, function = users[-1] if users else (None, None, None)
             location = None if file is None else f"{file}:{at}"
             message = _raised_in_jvm(lines[number:]) or (exception[2] or "")
@@ -77,8 +77,8 @@ def _raised_in_jvm(lines: list[str]) -> str | None:
     return lines[1].removeprefix(": ")
 
 
-def is_users(file: str) -> bool:
-    """Whether a frame's file is the user's, and not part of Python, a library or Moldau."""
+def is_users_file(file: str) -> bool:
+    """Whether a file belongs to the user, and not to Python, a library or Moldau."""
     if _LIBRARIES.search(file):
         return False
     path = Path(file)
@@ -86,8 +86,8 @@ def is_users(file: str) -> bool:
 
 
 def _folders(*names: str) -> list[Path]:
-    """The folders of packages on this machine, with links and resolved. Names alone would not do: a
-    user's folder may have the same name.
+    """The folders of packages on this machine, as they are named and with links resolved. Names
+    alone are not enough: a user's folder may have the same name.
     """
     specs = [spec for name in names if (spec := find_spec(name)) is not None]
     folders = [Path(path) for spec in specs for path in spec.submodule_search_locations or ()]
@@ -103,9 +103,9 @@ def called_from(text: str) -> str | None:
     return None if match is None else match[1]
 
 
-def is_of_rows(failure: BaseException) -> bool:
+def is_caused_by_a_row(failure: BaseException) -> bool:
     """Whether a row has caused the failure, in Spark or in the user's code."""
-    if _is_of_a_value(failure):
+    if _is_value_error(failure):
         return True
     raised = raised_in_python(str(failure))
     return raised is not None and raised.location is not None
@@ -113,7 +113,7 @@ def is_of_rows(failure: BaseException) -> bool:
 
 def is_repeatable(failure: BaseException) -> bool:
     """Whether the same rows would fail in the same way, so that a retry is pointless."""
-    if _is_of_a_value(failure):
+    if _is_value_error(failure):
         return True
     raised = raised_in_python(str(failure))
     if raised is None or raised.location is None:
@@ -123,10 +123,10 @@ def is_repeatable(failure: BaseException) -> bool:
     if not dot:
         return raised.name not in _TRANSIENT
     # Errors of libraries may be transient. C parts of standard modules have names like _csv.
-    return module.startswith(PIPELINE_MODULE) or module.lstrip("_") in _OF_VALUES
+    return module.startswith(PIPELINE_MODULE) or module.lstrip("_") in _DETERMINISTIC_MODULES
 
 
-def _is_of_a_value(failure: BaseException) -> bool:
+def _is_value_error(failure: BaseException) -> bool:
     state = getattr(failure, "getSqlState", lambda: None)()
     return state is not None and state.startswith(_DATA_STATES)
 

@@ -14,7 +14,7 @@ from moldau.core.producer.partition_queue import ProducerIdentity
 from moldau.core.spark.errors import FencedRunError
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
-from moldau.types import TopicPartition
+from moldau.types import ProducerEpoch, TopicPartition
 
 _FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
 
@@ -25,7 +25,7 @@ class TransactionTicket(NamedTuple):
     settings: dict[str, str]
     transactional_id: str
     producer_id: int
-    epoch: int
+    epoch: ProducerEpoch
 
 
 def as_fenced(error: MoldauError, name: str) -> MoldauError:
@@ -83,7 +83,7 @@ class DriverTransaction:
         return TransactionTicket(self._settings, self._id, *identity)
 
     def commit(self, offsets: Mapping[TopicPartition, Committed], group_id: str) -> None:
-        """Commits rows and offsets together. After a time-out it may still have happened."""
+        """Commits rows and offsets together. After a timeout, they may still be committed."""
         group_offsets = {
             partition: OffsetAndMetadata(committed.offset, committed.metadata)
             for partition, committed in offsets.items()

@@ -90,7 +90,7 @@ class ExactlyOnceSink:
     def prepare(self) -> None:
         """Fences older runs and aborts the transaction that they left open.
 
-        The first batch does it automatically. Call it to find out before the query starts.
+        The first batch does it automatically. Call it to see its errors before the query starts.
 
         Raises:
             MoldauError: The brokers are unreachable or refuse the transactional id.
@@ -190,7 +190,7 @@ class ExactlyOnceSink:
             partition: Committed(offset, metadata=text) for partition, offset in offsets.items()
         }
         if not progress and (partition := self._marker_partition(written)) is not None:
-            # Without topics among the sources, the marker is committed for a target partition.
+            # If no source is a topic, the marker is committed for a partition of the target.
             progress = {partition: Committed(marker.batch_id + 1, metadata=text)}
         if not progress:
             self._transaction.abort()

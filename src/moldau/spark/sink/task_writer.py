@@ -37,7 +37,7 @@ _KEPT_MAX = 4
 
 
 def producer_of(ticket: TransactionTicket) -> OpenProducer:
-    """The producer that tasks of this process share."""
+    """The producer that the tasks of this process share."""
     key = (ticket.transactional_id, *sorted(ticket.settings.items()))
     producer = _shared.pop(key, None)
     if producer is None or not producer.thread.is_usable:

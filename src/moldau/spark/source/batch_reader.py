@@ -86,8 +86,8 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringBatchReader(BatchReader):
-    """A reader that Spark pushes filters to. Spark refuses it unless one of its settings allows
-    that, so only queries that request it get one.
+    """A reader that Spark pushes filters to. Spark refuses such a reader unless a setting of Spark
+    allows it, so only queries that request it get one.
     """
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name

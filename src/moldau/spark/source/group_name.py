@@ -1,5 +1,5 @@
-"""The name of the consumer group that shows a query's position: the user's, or one made of the
-topics that it reads.
+"""The name of the consumer group that shows a query's position: given by the user, or made of the
+topics that the query reads.
 """
 
 import hashlib

@@ -18,7 +18,7 @@ from moldau.types import CONSUMER_REPLICA, FINAL_FETCH_EPOCH, ZERO_UUID, TopicPa
 _LANE = "watch"
 _PAUSE_MS = 100
 # An empty response arrives a little after its deadline. Without this grace period every wait would
-# end without it, and the next wait would begin at once.
+# end just before the response, and the next wait would end at once.
 _GRACE_MS = 250
 
 

@@ -62,7 +62,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Spark calls these methods.
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        # Spark calls this twice for the first batch; two results would lose the records between.
+        # Spark calls this twice for the first batch; two different results would lose the records
+        # between them.
         if self._initial is None:
             connection = self._connection()
             position = connection.run(self._ends(connection, self._options.starting, True))

@@ -35,7 +35,7 @@ from moldau.storage.disk.failures import (
     DiskFullError,
 )
 from moldau.storage.log.log import Log
-from moldau.types import Offset, TopicPartition
+from moldau.types import FIRST_OFFSET, Offset, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Compaction:
         )
 
     @property
-    def end_offset(self) -> int:
+    def end_offset(self) -> Offset:
         """The first offset that is still dirty after the pass."""
         return self._pass.end_offset
 
@@ -131,7 +131,7 @@ class LogCleaner:
         """Logs whose compaction failed, with the reason; they are skipped until a restart."""
         return dict(self._uncleanable)
 
-    def clean_offset(self, name: TopicPartition) -> int | None:
+    def clean_offset(self, name: TopicPartition) -> Offset | None:
         return self._clean_offsets.get(name)
 
     def assess(self, log: Log, now_ms: int) -> CleanableLog:
@@ -250,10 +250,10 @@ class LogCleaner:
         if count > 1:
             self._paused[name] = count - 1
 
-    def truncated(self, name: TopicPartition, end_offset: int) -> None:
+    def truncated(self, name: TopicPartition, end_offset: Offset) -> None:
         """Offsets after `end_offset` are dirty now."""
         self._stop(name)
-        if self._clean_offsets.get(name, Offset(0)) > end_offset:
+        if self._clean_offsets.get(name, FIRST_OFFSET) > end_offset:
             self._write_clean_offset(name, end_offset)
 
     def forget(self, name: TopicPartition) -> None:
@@ -263,7 +263,7 @@ class LogCleaner:
         if self._clean_offsets.pop(name, None) is not None:
             self._write_checkpoint()
 
-    def adopt(self, name: TopicPartition, clean_offset: int) -> None:
+    def adopt(self, name: TopicPartition, clean_offset: Offset) -> None:
         """The log came from another directory, cleaned up to `clean_offset`."""
         self._write_clean_offset(name, clean_offset)
 
@@ -274,8 +274,8 @@ class LogCleaner:
     def _is_free(self, name: TopicPartition) -> bool:
         return not (name in self._running or name in self._paused or name in self._uncleanable)
 
-    def _write_clean_offset(self, name: TopicPartition, offset: int) -> None:
-        self._clean_offsets[name] = Offset(offset)
+    def _write_clean_offset(self, name: TopicPartition, offset: Offset) -> None:
+        self._clean_offsets[name] = offset
         self._write_checkpoint()
 
     def _write_checkpoint(self) -> None:

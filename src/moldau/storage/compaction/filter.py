@@ -46,7 +46,7 @@ from moldau.protocol.records.scanned_batch import (
 from moldau.storage.compaction.loops import OffsetMap, filter_records, rebase_timestamps
 from moldau.storage.compaction.plan import LastRecord
 from moldau.storage.compaction.transactions import TransactionTracker
-from moldau.types import INT64_MAX, NO_TIMESTAMP, Buffer
+from moldau.types import INT64_MAX, NO_TIMESTAMP, Buffer, Offset
 
 _FLAGS_WITHOUT_RECORDS = APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
 
@@ -84,7 +84,7 @@ class BatchFilter:
         transactions: TransactionTracker,
         last_records: Mapping[int, LastRecord],
         *,
-        end_offset: int,
+        end_offset: Offset,
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
@@ -96,9 +96,9 @@ class BatchFilter:
         self._now_ms = now_ms
         self._new_horizon_ms = min(now_ms + delete_retention_ms, INT64_MAX)
 
-    def filter(self, view: memoryview, headers: list[ScannedBatch]) -> list[tuple[Buffer, int]]:
+    def filter(self, view: memoryview, headers: list[ScannedBatch]) -> list[tuple[Buffer, Offset]]:
         """The bytes to write for these batches, each with its last offset."""
-        kept: list[tuple[Buffer, int]] = []
+        kept: list[tuple[Buffer, Offset]] = []
         counts = self.counts
         for header in headers:
             counts.bytes_read += header[SIZE]

@@ -13,14 +13,21 @@ from moldau.storage.log.damaged_bytes import DamagedBytes
 from moldau.storage.log.log import Log
 from moldau.storage.segment.segment import Segment
 from moldau.storage.segment.transaction_index import AbortedTransaction
-from moldau.types import INT32_MAX, INT64_MAX, Offset, TopicPartition
+from moldau.types import (
+    FIRST_OFFSET,
+    INT32_MAX,
+    OFFSET_MAX,
+    Offset,
+    ProducerEpoch,
+    TopicPartition,
+)
 
 
 class LastRecord(NamedTuple):
     """The last write of a producer; `last_data_offset` is -1 if it was only a marker."""
 
-    last_data_offset: int
-    producer_epoch: int
+    last_data_offset: Offset
+    producer_epoch: ProducerEpoch
 
 
 @frozen
@@ -28,8 +35,8 @@ class CleanableLog:
     """A log with the range that may be cleaned and how dirty it is."""
 
     log: Log
-    first_dirty_offset: int
-    first_uncleanable_offset: int
+    first_dirty_offset: Offset
+    first_uncleanable_offset: Offset
     clean_bytes: int
     cleanable_bytes: int
     is_overdue: bool
@@ -52,14 +59,14 @@ class CleanableLog:
 class SourceSegment:
     """A sealed segment as the pass sees it: a path and numbers, without the owner's file handle."""
 
-    base_offset: int
+    base_offset: Offset
     path: Path
     size_bytes: int
     offset_index_bytes: int
     time_index_bytes: int
     damaged: tuple[DamagedBytes, ...] = ()
     """Known damage. Such a segment is not rewritten."""
-    offset_limit: int = INT64_MAX
+    offset_limit: Offset = OFFSET_MAX
     """A batch that claims this offset or a later one is damaged."""
 
 
@@ -69,8 +76,8 @@ class CompactionPlan:
     directory: Path
     config: LogConfig
     now_ms: int
-    first_dirty_offset: int
-    first_uncleanable_offset: int
+    first_dirty_offset: Offset
+    first_uncleanable_offset: Offset
     dirty_position: int
     """Lower bound for the position of the batch with `first_dirty_offset` in its segment."""
     sources: tuple[SourceSegment, ...]
@@ -78,7 +85,7 @@ class CompactionPlan:
     last_records: Mapping[int, LastRecord]
 
 
-def segments_between(segments: Sequence[Segment], start: int, end: int) -> list[Segment]:
+def segments_between(segments: Sequence[Segment], start: Offset, end: Offset) -> list[Segment]:
     """From the segment that contains `start` to the one that contains `end - 1`."""
     if end <= start:
         return []
@@ -89,13 +96,13 @@ def segments_between(segments: Sequence[Segment], start: int, end: int) -> list[
     return [segment for segment in segments[first:] if segment.base_offset < end]
 
 
-def assess(log: Log, checkpoint: int | None, now_ms: int) -> CleanableLog:
+def assess(log: Log, checkpoint: Offset | None, now_ms: int) -> CleanableLog:
     """`checkpoint` is the offset up to which the log was cleaned before, if known."""
     with log.damage_handler:
         return _assess(log, checkpoint, now_ms)
 
 
-def _assess(log: Log, checkpoint: int | None, now_ms: int) -> CleanableLog:
+def _assess(log: Log, checkpoint: Offset | None, now_ms: int) -> CleanableLog:
     start, end = log.log_start_offset, log.log_end_offset
     wrong = checkpoint is not None and not start <= checkpoint <= end
     first_dirty = start if checkpoint is None or wrong else checkpoint
@@ -107,7 +114,7 @@ def _assess(log: Log, checkpoint: int | None, now_ms: int) -> CleanableLog:
         later[0].base_offset if later else segments[-1].base_offset,
         _first_followed_by_rolled(segments),
     )
-    clean = segments_between(segments, -1, first_dirty)
+    clean = segments_between(segments, FIRST_OFFSET, first_dirty)
     cleanable = segments_between(segments, min(first_dirty, first_uncleanable), first_uncleanable)
     return CleanableLog(
         log=log,
@@ -120,7 +127,9 @@ def _assess(log: Log, checkpoint: int | None, now_ms: int) -> CleanableLog:
     )
 
 
-def _first_uncleanable(log: Log, segments: Sequence[Segment], first_dirty: int, now_ms: int) -> int:
+def _first_uncleanable(
+    log: Log, segments: Sequence[Segment], first_dirty: Offset, now_ms: int
+) -> Offset:
     active = segments[-1].base_offset
     limits = [log.last_stable_offset, active]
     lag_ms = log.config.min_compaction_lag_ms
@@ -132,7 +141,7 @@ def _first_uncleanable(log: Log, segments: Sequence[Segment], first_dirty: int, 
     return min(limits)
 
 
-def _first_followed_by_rolled(segments: Sequence[Segment]) -> int:
+def _first_followed_by_rolled(segments: Sequence[Segment]) -> Offset:
     """After a crash, a gap before a rolled segment means lost records. So compaction must not
     create such a gap, not even before the log's start offset, which may be ahead of the flushed
     one.
@@ -143,7 +152,7 @@ def _first_followed_by_rolled(segments: Sequence[Segment]) -> int:
     return segments[-1].base_offset
 
 
-def _is_overdue(log: Log, segments: Sequence[Segment], first_dirty: int, now_ms: int) -> bool:
+def _is_overdue(log: Log, segments: Sequence[Segment], first_dirty: Offset, now_ms: int) -> bool:
     clean_until_ms = now_ms - log.config.max_compaction_lag_ms
     if clean_until_ms <= 0:
         return False
@@ -178,12 +187,12 @@ def _make_plan(cleanable: CleanableLog, now_ms: int) -> CompactionPlan:
     )
 
 
-def _position_of(segment: Segment, offset: int) -> int:
+def _position_of(segment: Segment, offset: Offset) -> int:
     if not segment.offset_index.is_loaded:
         # The pass reads from the beginning, in its own thread: the owner must not load an index
         # here.
         return 0
-    return segment.with_indexes(lambda: segment.offset_index.lookup(Offset(offset))[1])
+    return segment.with_indexes(lambda: segment.offset_index.lookup(offset)[1])
 
 
 def _source(segment: Segment) -> SourceSegment:
@@ -198,11 +207,11 @@ def _source(segment: Segment) -> SourceSegment:
     )
 
 
-def collect_aborted(segments: Iterable[Segment], end: int) -> list[AbortedTransaction]:
+def collect_aborted(segments: Iterable[Segment], end: Offset) -> list[AbortedTransaction]:
     """The aborted transactions that begin before `end`; their markers may come after it."""
     found: list[AbortedTransaction] = []
     for segment in segments:
-        aborted, complete = segment.transaction_index.collect(Offset(0), Offset(end))
+        aborted, complete = segment.transaction_index.collect(FIRST_OFFSET, end)
         found += aborted
         if complete:
             break
@@ -210,7 +219,7 @@ def collect_aborted(segments: Iterable[Segment], end: int) -> list[AbortedTransa
 
 
 def group_segments(
-    sources: Sequence[SourceSegment], config: LogConfig, first_uncleanable_offset: int
+    sources: Sequence[SourceSegment], config: LogConfig, first_uncleanable_offset: Offset
 ) -> list[list[SourceSegment]]:
     """Groups neighbours that fit into one segment, so that compaction does not leave many tiny
     segments. Sizes are those before cleaning: the result is never larger. A damaged segment forms a
@@ -220,7 +229,7 @@ def group_segments(
     for number, source in enumerate(sources):
         is_last = number + 1 == len(sources)
         end = first_uncleanable_offset if is_last else sources[number + 1].base_offset
-        if groups and _fits(groups[-1], source, end - 1, config):
+        if groups and _fits(groups[-1], source, Offset(end - 1), config):
             groups[-1].append(source)
         else:
             groups.append([source])
@@ -228,7 +237,7 @@ def group_segments(
 
 
 def _fits(
-    group: Sequence[SourceSegment], source: SourceSegment, last_offset: int, config: LogConfig
+    group: Sequence[SourceSegment], source: SourceSegment, last_offset: Offset, config: LogConfig
 ) -> bool:
     index_max = config.segment_index_bytes
     members = (*group, source)

@@ -75,7 +75,7 @@ class CleanedGroup:
     """One finished segment and the base offsets of those that it replaces."""
 
     cleaned: Segment
-    replaced: tuple[int, ...]
+    replaced: tuple[Offset, ...]
 
 
 class CompactionPass:
@@ -135,7 +135,7 @@ class CompactionPass:
             # Covers offsets that an earlier pass removed, and gaps.
             offset_map.latest_offset = end - 1
             position = 0
-        self.end_offset = offset_map.latest_offset + 1
+        self.end_offset = Offset(offset_map.latest_offset + 1)
         sources = [source for source in plan.sources if source.base_offset < self.end_offset]
         self._groups = group_segments(sources, plan.config, plan.first_uncleanable_offset)
         self._groups.reverse()
@@ -178,7 +178,7 @@ class CompactionPass:
         cleaned = Segment(
             self._filesystem,
             self.plan.directory,
-            Offset(group[0].base_offset),
+            group[0].base_offset,
             SegmentSettings(config.index_interval_bytes, config.segment_index_bytes),
             created_ms=self.plan.now_ms,
             life=CLEANED_SUFFIX,
@@ -258,7 +258,7 @@ class CompactionPass:
                         or headers[-1][LAST_OFFSET] >= source.offset_limit
                     ):
                         raise _damaged(source, file, position, STRAY_OFFSETS)
-                    next_offset = headers[-1][LAST_OFFSET] + 1
+                    next_offset = Offset(headers[-1][LAST_OFFSET] + 1)
                     yield view, headers
                     read_bytes = self._io_buffer_bytes
                 elif position < end:
@@ -280,13 +280,13 @@ class _SegmentWriter:
         self._pending_bytes = 0
         self._position = 0
 
-    def add(self, batch: Buffer, last_offset: int) -> None:
+    def add(self, batch: Buffer, last_offset: Offset) -> None:
         size = len(batch)
         # Taken from the new header: the record with the largest timestamp may have been removed.
         stamp = batch[MAX_TIMESTAMP_OFFSET:PRODUCER_ID_OFFSET]
         max_timestamp_ms = int.from_bytes(stamp, "big", signed=True)
         if not self._segment.is_full_of_entries:
-            self._segment.index_batch(self._position, Offset(last_offset), max_timestamp_ms)
+            self._segment.index_batch(self._position, last_offset, max_timestamp_ms)
         self._pending.append(batch)
         self._pending_bytes += size
         self._position += size

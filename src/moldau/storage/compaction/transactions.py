@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from moldau.protocol.records.control_records import ControlType
 from moldau.storage.segment.transaction_index import AbortedTransaction
+from moldau.types import Offset
 
 
 class TransactionTracker:
@@ -27,7 +28,7 @@ class TransactionTracker:
         kept, self.kept_aborts = self.kept_aborts, []
         return kept
 
-    def on_data(self, last_offset: int, producer_id: int) -> bool:
+    def on_data(self, last_offset: Offset, producer_id: int) -> bool:
         """Returns True if the batch is part of an aborted transaction."""
         self._begin_up_to(last_offset)
         aborted = self._aborted.get(producer_id)
@@ -42,7 +43,7 @@ class TransactionTracker:
         self._committed.add(producer_id)
         return False
 
-    def on_control(self, last_offset: int, producer_id: int, marker: ControlType | None) -> bool:
+    def on_control(self, last_offset: Offset, producer_id: int, marker: ControlType | None) -> bool:
         """Returns True if no data of the marker's transaction is left. `marker` is None for a batch
         whose record is already removed.
         """
@@ -62,7 +63,7 @@ class TransactionTracker:
             return is_empty
         return False
 
-    def _begin_up_to(self, offset: int) -> None:
+    def _begin_up_to(self, offset: Offset) -> None:
         while self._waiting and self._waiting[-1].first_offset <= offset:
             aborted = self._waiting.pop()
             # Keys are learned from the first dirty offset, which may come after the marker: then no

@@ -23,6 +23,7 @@ from moldau.storage.log.names import (
     parse_segment_file_name,
     segment_path,
 )
+from moldau.types import Offset
 
 MANIFEST_FILE = "moldau-inventory"
 
@@ -37,13 +38,13 @@ class SegmentEntry(NamedTuple):
     """Checksum of the `.txnindex`."""
 
 
-LogInventory: TypeAlias = Mapping[int, SegmentEntry]
+LogInventory: TypeAlias = Mapping[Offset, SegmentEntry]
 """The segments of one log: an entry by base offset."""
 
 
 def take_inventory(filesystem: FileSystem, path: Path) -> LogInventory:
     """The segments in one partition's directory."""
-    inventory: dict[int, SegmentEntry] = {}
+    inventory: dict[Offset, SegmentEntry] = {}
     for listed in filesystem.list_directory(path):
         name = parse_segment_file_name(listed)
         if name is not None and name.kind == LOG_SUFFIX and not name.life:
@@ -113,7 +114,7 @@ def _rows(inventory: LogInventory) -> list[list[int]]:
 
 
 def _from_rows(rows: Iterable[Iterable[int]]) -> LogInventory:
-    return {int(base): SegmentEntry(int(size), int(crc)) for base, size, crc in rows}
+    return {Offset(int(base)): SegmentEntry(int(size), int(crc)) for base, size, crc in rows}
 
 
 def _witnesses(filesystem: FileSystem, path: Path) -> list[int]:

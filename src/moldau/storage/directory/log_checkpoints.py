@@ -6,21 +6,38 @@ entry that is too high would look like lost records at the next start.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.storage.directory.checkpoints import (
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
 )
+from moldau.storage.directory.clean_stop_manifest import LogInventory
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.disk_steps import Steps
 from moldau.storage.disk.failures import CorruptCheckpointError, DiskFullError
-from moldau.types import Offset, TopicPartition
+from moldau.storage.log.recovery import Checkpointed
+from moldau.types import FIRST_OFFSET, Offset, TopicPartition
 
 if TYPE_CHECKING:
     from moldau.storage.log.log import Log
-    from moldau.storage.log.recovery import Checkpointed
+
+
+class StoredCheckpoints(NamedTuple):
+    """The content of the files at a start."""
+
+    recovery_points: Mapping[TopicPartition, Offset]
+    log_starts: Mapping[TopicPartition, Offset]
+    high_watermarks: Mapping[TopicPartition, Offset]
+
+    def of(self, partition: TopicPartition, inventory: LogInventory | None) -> Checkpointed:
+        return Checkpointed(
+            recovery_point=self.recovery_points.get(partition, FIRST_OFFSET),
+            log_start_offset=self.log_starts.get(partition, FIRST_OFFSET),
+            high_watermark=self.high_watermarks.get(partition, FIRST_OFFSET),
+            inventory=inventory,
+        )
 
 
 class LogCheckpoints:
@@ -33,7 +50,14 @@ class LogCheckpoints:
         # The current content of the files.
         self._written: dict[str, dict[TopicPartition, Offset]] = {}
 
-    def read(self, file_name: str) -> dict[TopicPartition, Offset]:
+    def read(self) -> StoredCheckpoints:
+        return StoredCheckpoints(
+            self._read(RECOVERY_POINT_FILE),
+            self._read(LOG_START_FILE),
+            self._read(HIGH_WATERMARK_FILE),
+        )
+
+    def _read(self, file_name: str) -> dict[TopicPartition, Offset]:
         try:
             offsets = self._directory.read_checkpoint(file_name)
         except CorruptCheckpointError:
@@ -68,13 +92,13 @@ class LogCheckpoints:
                 raise
             yield from self.writing(LOG_START_FILE)
 
-    def lowering(self, offsets: Mapping[TopicPartition, int]) -> Steps[None]:
+    def lowering(self, offsets: Mapping[TopicPartition, Offset]) -> Steps[None]:
         """Call before logs are truncated to these offsets."""
         for file_name, offsets_of in self._files().items():
             current = offsets_of()
             for partition, offset in offsets.items():
-                if current.get(partition, 0) > offset:
-                    current[partition] = Offset(offset)
+                if current.get(partition, FIRST_OFFSET) > offset:
+                    current[partition] = offset
             yield from self._writing(file_name, current)
 
     def forgetting(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
@@ -96,18 +120,18 @@ class LogCheckpoints:
         }
 
     def _recovery_points(self) -> dict[TopicPartition, Offset]:
-        points = {p: Offset(log.recovery_point) for p, log in self._logs.items()}
+        points = {p: log.recovery_point for p, log in self._logs.items()}
         return points | {p: Offset(c.recovery_point) for p, c in self.promised.items()}
 
     def _high_watermarks(self) -> dict[TopicPartition, Offset]:
-        marks = {p: Offset(log.high_watermark) for p, log in self._logs.items()}
-        return marks | {p: Offset(c.high_watermark) for p, c in self.promised.items()}
+        marks = {p: log.high_watermark for p, log in self._logs.items()}
+        return marks | {p: c.high_watermark for p, c in self.promised.items()}
 
     def _log_starts(self) -> dict[TopicPartition, Offset]:
         """Only those that differ from the base offset of the first segment."""
         starts = {
-            p: Offset(log.log_start_offset)
+            p: log.log_start_offset
             for p, log in self._logs.items()
             if log.log_start_offset > log.segments[0].base_offset
         }
-        return starts | {p: Offset(c.log_start_offset) for p, c in self.promised.items()}
+        return starts | {p: c.log_start_offset for p, c in self.promised.items()}

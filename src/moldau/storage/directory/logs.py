@@ -3,25 +3,23 @@ are lowered before a log is truncated (see log_checkpoints.py).
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.directory import clean_stop_manifest as manifest
-from moldau.storage.directory.checkpoints import (
-    HIGH_WATERMARK_FILE,
-    LOG_START_FILE,
-    RECOVERY_POINT_FILE,
-)
+from moldau.storage.directory.checkpoints import LOG_START_FILE
 from moldau.storage.directory.directory import DirectoryKind, LogDirectory, PartitionDirectory
 from moldau.storage.directory.log_checkpoints import LogCheckpoints
 from moldau.storage.directory.partition_metadata import (
     PARTITION_METADATA_FILE,
+    check_owner,
     read_topic_id,
     write_topic_id_unsynced,
 )
+from moldau.storage.directory.unsynced_names import DoAll, UnsyncedNames
 from moldau.storage.disk.disk_steps import Steps, others_first, run_here
 from moldau.storage.disk.failures import (
     CorruptCheckpointError,
@@ -30,20 +28,21 @@ from moldau.storage.disk.failures import (
     DiskFullError,
     refused_if_full,
 )
-from moldau.storage.disk.filesystem import sync_path
 from moldau.storage.log.damage import quarantine
 from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.recovery import Checkpointed, LogLocation, open_log
-from moldau.types import INT64_MAX, NO_BROKER_EPOCH, Offset, TopicPartition, Uuid, uuid_text
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from moldau.types import (
+    FIRST_OFFSET,
+    INT64_MAX,
+    NO_BROKER_EPOCH,
+    Offset,
+    TopicPartition,
+    Uuid,
+)
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 OptionsFor = Callable[[TopicPartition], LogOptions]
-DoAll = Callable[[Callable[["Path"], None], Sequence["Path"]], Iterable[None]]
-"""The builtin `map`, or a variant that uses threads."""
 
 
 class DeletedDirectory(NamedTuple):
@@ -67,9 +66,7 @@ class Logs:
         self._deleted: list[DeletedDirectory] = []
         self._dirty_since_ms: dict[Log, int] = {}
         self.checkpoints = LogCheckpoints(directory, self.by_partition)
-        self._made: list[Path] = []
-        """Logs whose directory entries and topic id are not synced yet."""
-        self._names_changed = False
+        self._names = UnsyncedNames(directory)
 
     # Loading
 
@@ -78,9 +75,7 @@ class Logs:
         the number of logs opened so far and their total.
         """
         is_clean = self.directory.clean_stop_epoch is not None
-        recovery_points = self.checkpoints.read(RECOVERY_POINT_FILE)
-        log_starts = self.checkpoints.read(LOG_START_FILE)
-        high_watermarks = self.checkpoints.read(HIGH_WATERMARK_FILE)
+        stored = self.checkpoints.read()
         inventories = self._take_out_manifest() if is_clean else {}
         found, self.unknown_names = self.directory.list_partitions()
         for number, entry in enumerate(found):
@@ -93,12 +88,7 @@ class Logs:
             else:
                 checkpointed = Checkpointed()
                 if entry.kind is DirectoryKind.PARTITION:
-                    checkpointed = Checkpointed(
-                        recovery_point=recovery_points.get(partition, 0),
-                        log_start_offset=log_starts.get(partition, Offset(0)),
-                        high_watermark=high_watermarks.get(partition, Offset(0)),
-                        inventory=inventories.get(entry.name),
-                    )
+                    checkpointed = stored.of(partition, inventories.get(entry.name))
                 self._load_one(entry, checkpointed, is_clean=is_clean, now_ms=now_ms)
 
     def _take_out_manifest(self) -> dict[str, manifest.LogInventory]:
@@ -187,7 +177,8 @@ class Logs:
     ) -> Log:
         """A copy that is being moved in from another directory."""
         assert partition not in self.futures
-        self._check_owner(self.directory.path_of(partition), topic_id)
+        with self.directory.offline_on_error:
+            check_owner(self.directory.filesystem, self.directory.path_of(partition), topic_id)
         path = self.directory.path_of(partition, DirectoryKind.FUTURE, unique_id)
         log = self._create(path.name, partition, topic_id, now_ms)
         self.futures[partition] = log
@@ -224,8 +215,8 @@ class Logs:
                 ErrorCode.KAFKA_STORAGE_ERROR, f"{path} already exists: {self.unreadable[name]}"
             )
         filesystem = self.directory.filesystem
-        self._check_owner(path, topic_id)
         with self.directory.offline_on_error:
+            check_owner(filesystem, path, topic_id)
             was_there = filesystem.exists(path)
         try:
             with self.directory.offline_on_error:
@@ -233,8 +224,7 @@ class Logs:
                     filesystem.make_directory(path)
                 if topic_id is not None:
                     write_topic_id_unsynced(filesystem, path / PARTITION_METADATA_FILE, topic_id)
-                self._made.append(path)
-                self._names_changed = True
+                self._names.created(path)
             log = self._open(
                 name, partition, Checkpointed(), is_clean=False, now_ms=now_ms, is_new=True
             )
@@ -246,23 +236,6 @@ class Logs:
             raise
         log.topic_id = topic_id
         return log
-
-    def _check_owner(self, path: "Path", topic_id: Uuid | None) -> None:
-        """On a volume that ignores case, as on macOS, two topics may map to one directory. Raises
-        KAFKA_STORAGE_ERROR then, so that the records of the first stay.
-        """
-        try:
-            with self.directory.offline_on_error:
-                owner = read_topic_id(self.directory.filesystem, path / PARTITION_METADATA_FILE)
-        except CorruptCheckpointError as error:
-            reason = str(error)
-        else:
-            if topic_id is None or owner in {topic_id, None}:
-                return
-            reason = (
-                f"it belongs to topic id {uuid_text(owner)}, whose name may differ in case only"
-            )
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} already exists: {reason}")
 
     def promoting_future(self, partition: TopicPartition) -> Steps[Log]:
         """The copy has caught up: it replaces the current log and takes its name."""
@@ -299,38 +272,14 @@ class Logs:
         target = self.directory.path_of(partition, kind, unique_id)
         with self.directory.offline_on_error:
             self.directory.filesystem.rename(log.path, target)
-        self._names_changed = True
+        self._names.renamed()
         return log, target.name
 
     def syncing_names(self, do_all: DoAll = map) -> Steps[None]:
         """Makes all creations, deletions and renames since the last call durable; topic ids must be
         on the disk before the first record. There may be a thousand: `do_all` may use threads.
         """
-        if not self._names_changed:
-            return
-        made, self._made, self._names_changed = self._made, [], False
-
-        def sync() -> None:
-            for _ in do_all(self._sync_made, made):
-                pass
-            self.directory.filesystem.sync_directory(self.directory.path)
-
-        try:
-            with self.directory.offline_on_error:
-                yield sync
-        except BaseException:
-            # The next call tries again.
-            self._made += made
-            self._names_changed = True
-            raise
-
-    def _sync_made(self, path: "Path") -> None:
-        """A missing path was deleted again in the meantime."""
-        filesystem = self.directory.filesystem
-        with contextlib.suppress(FileNotFoundError):
-            sync_path(filesystem, path / PARTITION_METADATA_FILE)
-        with contextlib.suppress(FileNotFoundError):
-            filesystem.sync_directory(path)
+        return self._names.syncing(do_all)
 
     def removing_deleted(self, now_ms: int, count_max: int | None = None) -> Steps[int]:
         """Second step, for up to `count_max` segments and as many logs. Returns the total."""
@@ -351,12 +300,14 @@ class Logs:
 
     # Truncation, in an order in which a crash never looks like lost records
 
-    def truncate(self, offsets: Mapping[TopicPartition, int], now_ms: int) -> set[TopicPartition]:
+    def truncate(
+        self, offsets: Mapping[TopicPartition, Offset], now_ms: int
+    ) -> set[TopicPartition]:
         """As `Log.truncate_to`, with the checkpoints lowered first. Handles many logs at once, as
         after a change of leaders. Returns those that got shorter.
         """
         cut = {
-            partition: self.by_partition[partition].end_before(Offset(offset))
+            partition: self.by_partition[partition].end_before(offset)
             for partition, offset in offsets.items()
             if offset
             < max(
@@ -369,34 +320,36 @@ class Logs:
         return {
             partition
             for partition, offset in offsets.items()
-            if self.by_partition[partition].truncate_to(Offset(offset), now_ms)
+            if self.by_partition[partition].truncate_to(offset, now_ms)
         }
 
     def truncate_fully_and_start_at(
         self,
         partition: TopicPartition,
-        offset: int,
+        offset: Offset,
         now_ms: int,
         *,
-        log_start_offset: int | None = None,
+        log_start_offset: Offset | None = None,
     ) -> None:
-        run_here(self.checkpoints.lowering({partition: 0}))
+        run_here(self.checkpoints.lowering({partition: FIRST_OFFSET}))
         log = self.by_partition[partition]
         start = offset if log_start_offset is None else log_start_offset
-        run_here(log.starting_over(Offset(offset), Offset(start), now_ms))
+        run_here(log.starting_over(offset, start, now_ms))
         with contextlib.suppress(DiskFullError):
             run_here(self.checkpoints.writing())
 
-    def deleting_records(self, offsets: Mapping[Log, int]) -> Steps[dict[Log, int | KafkaError]]:
+    def deleting_records(
+        self, offsets: Mapping[Log, Offset]
+    ) -> Steps[dict[Log, Offset | KafkaError]]:
         """Moves the logs' start offsets. Yields the new start of each, or the error. The change is
         durable when this returns, so it may be acknowledged.
         """
-        results: dict[Log, int | KafkaError] = {}
+        results: dict[Log, Offset | KafkaError] = {}
         is_moved = False
         for log, offset in offsets.items():
             try:
                 with log.damage_handler:
-                    is_moved |= log.advance_log_start(Offset(offset))
+                    is_moved |= log.advance_log_start(offset)
                 results[log] = log.log_start_offset
             except KafkaError as error:
                 results[log] = error

@@ -4,6 +4,8 @@ before the first record. A directory whose id differs from the cluster's belongs
 
 from pathlib import Path
 
+from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
 from moldau.storage.directory.checkpoints import parse_number
 from moldau.storage.disk.failures import CorruptCheckpointError, excerpt, refused_if_full
 from moldau.storage.disk.filesystem import FileSystem, read_whole, write_atomically
@@ -39,6 +41,21 @@ def read_topic_id(filesystem: FileSystem, path: Path) -> Uuid | None:
     if topic_id == ZERO_UUID:
         raise CorruptCheckpointError(path, "the topic id is zero")
     return topic_id
+
+
+def check_owner(filesystem: FileSystem, directory: Path, topic_id: Uuid | None) -> None:
+    """On a volume that ignores case, as on macOS, two topics may map to one directory. Raises
+    KAFKA_STORAGE_ERROR then, so that the records of the first stay.
+    """
+    try:
+        owner = read_topic_id(filesystem, directory / PARTITION_METADATA_FILE)
+    except CorruptCheckpointError as error:
+        reason = str(error)
+    else:
+        if owner is None or topic_id in {owner, None}:
+            return
+        reason = f"it belongs to topic id {uuid_text(owner)}, whose name may differ in case only"
+    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory} already exists: {reason}")
 
 
 def write_topic_id(filesystem: FileSystem, path: Path, topic_id: Uuid) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
-from moldau.types import TopicPartition
+from moldau.types import Offset, TopicPartition
 
 DISK_IS_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -35,8 +35,8 @@ class DamageFound(NamedTuple):
 
     topic_partition: TopicPartition
     path: Path
-    first_offset: int
-    next_offset: int
+    first_offset: Offset
+    next_offset: Offset
     reason: str
     is_offline: bool
     """The whole partition is unusable, rather than these offsets only."""

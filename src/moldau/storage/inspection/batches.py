@@ -17,7 +17,7 @@ from moldau.protocol.records.batches import (
 )
 from moldau.protocol.records.checksum import crc32c
 from moldau.storage.inspection.source import WINDOW_BYTES, InspectedFile
-from moldau.types import INT32_MAX, LeaderEpoch
+from moldau.types import FIRST_OFFSET, INT32_MAX, LeaderEpoch, Offset, ProducerEpoch
 
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -25,7 +25,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 class BatchHeader(NamedTuple):
     """The 61 bytes at the start of every batch, valid or not."""
 
-    base_offset: int
+    base_offset: Offset
     batch_length: int
     partition_leader_epoch: LeaderEpoch
     magic: int
@@ -35,7 +35,7 @@ class BatchHeader(NamedTuple):
     base_timestamp: int
     max_timestamp: int
     producer_id: int
-    producer_epoch: int
+    producer_epoch: ProducerEpoch
     base_sequence: int
     record_count: int
 
@@ -44,8 +44,8 @@ class BatchHeader(NamedTuple):
         return self.batch_length + LOG_OVERHEAD
 
     @property
-    def last_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta
+    def last_offset(self) -> Offset:
+        return Offset(self.base_offset + self.last_offset_delta)
 
     @property
     def last_sequence(self) -> int:
@@ -139,7 +139,7 @@ def crc_of(file: InspectedFile, position: int, size_bytes: int) -> int:
 
 
 def walk_batches(
-    file: InspectedFile, *, verify_crc: bool, base_offset: int = 0
+    file: InspectedFile, *, verify_crc: bool, base_offset: Offset = FIRST_OFFSET
 ) -> Iterator[Step | Damage]:
     """Every batch that can be found, and the damage between them."""
     position, end, lowest_offset = 0, file.size_bytes, base_offset
@@ -157,7 +157,7 @@ def walk_batches(
             # The length itself is in doubt: search for the next batch within the claimed length.
             after = _find_batch(file, position + 1, lowest_offset) or after
         elif crc_is_valid:
-            lowest_offset = header.last_offset + 1
+            lowest_offset = Offset(header.last_offset + 1)
         yield Step(position, header, crc_is_valid)
         position = after
 
@@ -167,7 +167,7 @@ def _may_begin(file: InspectedFile, position: int) -> bool:
     return left == 0 or frame_complaint(read_header(file, position), left) is None
 
 
-def _is_likely(header: BatchHeader, lowest_offset: int) -> bool:
+def _is_likely(header: BatchHeader, lowest_offset: Offset) -> bool:
     """Cheap and strict, so that garbage rarely costs a checksum over the length that it claims."""
     return (
         lowest_offset <= header.base_offset <= lowest_offset + INT32_MAX
@@ -176,7 +176,7 @@ def _is_likely(header: BatchHeader, lowest_offset: int) -> bool:
     )
 
 
-def _find_batch(file: InspectedFile, start: int, lowest_offset: int) -> int | None:
+def _find_batch(file: InspectedFile, start: int, lowest_offset: Offset) -> int | None:
     """The first position from `start` where a whole batch with the right checksum begins."""
     position = start
     while position + BATCH_HEADER_SIZE <= file.size_bytes:

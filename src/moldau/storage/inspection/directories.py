@@ -37,7 +37,7 @@ from moldau.storage.inspection.items import (
 from moldau.storage.inspection.names import FileName, parse_file_name, shown_order
 from moldau.storage.inspection.options import InspectionOptions
 from moldau.storage.log.names import QUARANTINE_DIRECTORY_NAME
-from moldau.types import Offset, TopicPartition
+from moldau.types import FIRST_OFFSET, Offset, TopicPartition
 
 _STATES = {
     DirectoryKind.PARTITION: "",
@@ -91,7 +91,7 @@ def inspect_log_directory(path: Path, options: InspectionOptions) -> Iterator[It
         row, found = _summarize(path, partition, options)
         complaints += found
         if partition.kind is DirectoryKind.PARTITION:
-            log_start = log_starts.get(partition.topic_partition, Offset(0))
+            log_start = log_starts.get(partition.topic_partition, FIRST_OFFSET)
             row = replace(row, start_offset=max(row.start_offset, log_start))
         yield row
         if partition.kind is DirectoryKind.PARTITION:
@@ -170,8 +170,8 @@ class _PartitionTotals:
     """Adds up the files of one partition and checks them against each other."""
 
     path: Path
-    segments: list[tuple[int, int]] = field(default_factory=list)
-    snapshots: list[tuple[Path, int]] = field(default_factory=list)
+    segments: list[tuple[Offset, Offset]] = field(default_factory=list)
+    snapshots: list[tuple[Path, Offset]] = field(default_factory=list)
     batches: int = 0
     records: int = 0
     size_bytes: int = 0
@@ -201,8 +201,8 @@ class _PartitionTotals:
             self.snapshots.append((end.path, name.base_offset))
 
     @property
-    def end_offset(self) -> int:
-        return self.segments[-1][1] if self.segments else 0
+    def end_offset(self) -> Offset:
+        return self.segments[-1][1] if self.segments else FIRST_OFFSET
 
     def check(self) -> Iterator[Item]:
         for (base, next_offset), (following, _) in zip(
@@ -227,7 +227,7 @@ class _PartitionTotals:
             name=name,
             state=state,
             segments=len(self.segments),
-            start_offset=self.segments[0][0] if self.segments else 0,
+            start_offset=self.segments[0][0] if self.segments else FIRST_OFFSET,
             end_offset=self.end_offset,
             batches=self.batches,
             records=self.records,

@@ -19,6 +19,7 @@ from moldau.storage.inspection.options import Decoding, InspectionOptions
 from moldau.storage.inspection.records import decoding_for_topic
 from moldau.storage.inspection.small_files import inspect_small_file
 from moldau.storage.inspection.source import InspectedFile
+from moldau.types import FIRST_OFFSET, Offset
 
 _INDEXES = frozenset({FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX})
 _WITHOUT_CONTENT = frozenset({FileKind.LOCK, FileKind.RESERVE})
@@ -49,7 +50,7 @@ class _Totals:
         self.problems = 0
         self.batches = 0
         self.records = 0
-        self.next_offset: int | None = None
+        self.next_offset: Offset | None = None
 
     def counts(self, kind: FileKind) -> tuple[tuple[str, int], ...]:
         if kind in _LOGS:
@@ -86,7 +87,7 @@ def _content(
             "the name does not begin with the segment's base offset (20 digits)",
             "give it its name back; its offsets and entries cannot be checked without it",
         )
-        name = FileName(name.kind, name.plain, name.leftover, 0)
+        name = FileName(name.kind, name.plain, name.leftover, FIRST_OFFSET)
     if name.kind in _LOGS:
         inspection = LogInspection(file, name, _decoding(file.path, name, options), options)
         yield from inspection.items()

@@ -19,6 +19,7 @@ from moldau.storage.inspection.items import (
 from moldau.storage.inspection.names import FileName, sibling
 from moldau.storage.inspection.options import InspectionOptions
 from moldau.storage.inspection.source import WINDOW_BYTES, InspectedFile
+from moldau.types import FIRST_OFFSET, Offset
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
@@ -31,7 +32,7 @@ _ABORTED_VERSION = 0
 class BatchCursor:
     """The batches of the log that belongs to an index, requested in ascending order."""
 
-    def __init__(self, file: InspectedFile, base_offset: int) -> None:
+    def __init__(self, file: InspectedFile, base_offset: Offset) -> None:
         self._steps = walk_batches(file, verify_crc=False, base_offset=base_offset)
         self._step: Step | None = None
         self._advance()
@@ -45,7 +46,7 @@ class BatchCursor:
             self._advance()
         return self._step if self._step and self._step.position == position else None
 
-    def with_offset(self, offset: int) -> Step | None:
+    def with_offset(self, offset: Offset) -> Step | None:
         """The batch that contains the offset."""
         while self._step is not None and self._step.header.last_offset < offset:
             self._advance()
@@ -59,7 +60,7 @@ class IndexInspection:
         self.entries = 0
         self._file = file
         self._path = file.path
-        self._base_offset = name.base_offset or 0
+        self._base_offset = name.base_offset or FIRST_OFFSET
         self._options = options
 
     def offset_index(self) -> Iterator[Item]:
@@ -69,7 +70,7 @@ class IndexInspection:
                 yield self._orphan()
             previous = (self._base_offset - 1, -1)
             for position, (relative, target) in self._read(_OFFSET_ENTRY):
-                offset = self._base_offset + relative
+                offset = Offset(self._base_offset + relative)
                 yield OffsetIndexEntryFound(offset, target)
                 complaint = None
                 if relative < 0 or target < 0:
@@ -93,7 +94,7 @@ class IndexInspection:
                 yield self._orphan()
             previous = (-1, self._base_offset - 1)
             for position, (timestamp, relative) in self._read(_TIME_ENTRY):
-                offset = self._base_offset + relative
+                offset = Offset(self._base_offset + relative)
                 yield TimeIndexEntryFound(timestamp, offset)
                 complaint = None
                 if relative < 0:
@@ -114,9 +115,12 @@ class IndexInspection:
             if cursor is None:
                 yield self._orphan()
             wrong_starts = self._wrong_transaction_starts()
-            previous = self._base_offset - 1
+            previous = Offset(self._base_offset - 1)
             for position, fields in self._read(_ABORTED_ENTRY):
-                entry = AbortedTransactionFound(*fields)
+                version, producer_id, first, last, stable = fields
+                entry = AbortedTransactionFound(
+                    version, producer_id, Offset(first), Offset(last), Offset(stable)
+                )
                 yield entry
                 complaint = _aborted_complaint(entry, previous)
                 if complaint is None and cursor is not None:
@@ -145,7 +149,7 @@ class IndexInspection:
             self.entries = 0
             wrong_starts = set()
             for first_offset, producer_id in starts:
-                step = cursor.with_offset(first_offset)
+                step = cursor.with_offset(Offset(first_offset))
                 if step is not None and not (
                     step.header.base_offset == first_offset
                     and step.header.producer_id == producer_id
@@ -223,7 +227,7 @@ def _order_complaint(entry: tuple[int, int], previous: tuple[int, int]) -> str:
     return f"entry {entry[0]} -> {entry[1]} does not follow {previous[0]} -> {previous[1]}"
 
 
-def _offset_complaint(offset: int, target: int, step: Step | None) -> str | None:
+def _offset_complaint(offset: Offset, target: int, step: Step | None) -> str | None:
     if step is None:
         return f"entry {offset} -> {target}: no batch of the log begins at {target}"
     if not step.header.base_offset <= offset <= step.header.last_offset:
@@ -234,7 +238,7 @@ def _offset_complaint(offset: int, target: int, step: Step | None) -> str | None
     return None
 
 
-def _time_complaint(timestamp: int, offset: int, step: Step | None) -> str | None:
+def _time_complaint(timestamp: int, offset: Offset, step: Step | None) -> str | None:
     if step is None:
         return f"entry {timestamp} -> {offset}: no batch of the log holds offset {offset}"
     if step.header.max_timestamp != timestamp:
@@ -245,7 +249,7 @@ def _time_complaint(timestamp: int, offset: int, step: Step | None) -> str | Non
     return None
 
 
-def _aborted_complaint(entry: AbortedTransactionFound, previous_offset: int) -> str | None:
+def _aborted_complaint(entry: AbortedTransactionFound, previous_offset: Offset) -> str | None:
     if entry.version != _ABORTED_VERSION:
         return f"unknown version {entry.version}"
     if not 0 <= entry.first_offset <= entry.last_offset:

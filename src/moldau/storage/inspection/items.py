@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from moldau.frozen import frozen
-from moldau.types import LeaderEpoch
+from moldau.types import LeaderEpoch, Offset, ProducerEpoch
 
 # Only a recovery rebuilds this cache: a start after a clean stop would trust its absence, and a
 # recovery scans only the batches after the recovery point.
@@ -55,7 +55,7 @@ class FileEnd:
     # Numbers of batches, records, entries.
     counts: tuple[tuple[str, int], ...] = ()
     # The offset after the last record of a log; None without one.
-    next_offset: int | None = None
+    next_offset: Offset | None = None
     problems: int = 0
 
 
@@ -82,13 +82,13 @@ class Remark:
 class BatchFound:
     position: int
     size_bytes: int
-    base_offset: int
-    last_offset: int
+    base_offset: Offset
+    last_offset: Offset
     record_count: int
     base_sequence: int
     last_sequence: int
     producer_id: int
-    producer_epoch: int
+    producer_epoch: ProducerEpoch
     partition_leader_epoch: LeaderEpoch
     is_transactional: bool
     is_control: bool
@@ -114,7 +114,7 @@ class Decoded:
 
 @frozen
 class RecordFound:
-    offset: int
+    offset: Offset
     timestamp_type: str
     timestamp: int
     sequence: int
@@ -128,50 +128,50 @@ class RecordFound:
 
 @frozen
 class OffsetIndexEntryFound:
-    offset: int
+    offset: Offset
     position: int
 
 
 @frozen
 class TimeIndexEntryFound:
     timestamp: int
-    offset: int
+    offset: Offset
 
 
 @frozen
 class AbortedTransactionFound:
     version: int
     producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
+    first_offset: Offset
+    last_offset: Offset
+    last_stable_offset: Offset
 
 
 @frozen
 class ProducerFound:
     producer_id: int
-    producer_epoch: int
+    producer_epoch: ProducerEpoch
     coordinator_epoch: int
-    current_transaction_first_offset: int | None
+    current_transaction_first_offset: Offset | None
     last_timestamp: int
     # -1 where the snapshot holds no batch of this producer.
     first_sequence: int
     last_sequence: int
-    last_offset: int
+    last_offset: Offset
     offset_delta: int
 
 
 @frozen
 class EpochFound:
-    epoch: int
-    start_offset: int
+    epoch: LeaderEpoch
+    start_offset: Offset
 
 
 @frozen
 class CheckpointOffsetFound:
     topic: str
     partition: int
-    offset: int
+    offset: Offset
 
 
 @frozen
@@ -187,8 +187,8 @@ class PartitionFound:
     name: str
     state: str
     segments: int
-    start_offset: int
-    end_offset: int
+    start_offset: Offset
+    end_offset: Offset
     batches: int
     records: int
     size_bytes: int

@@ -21,7 +21,7 @@ from moldau.storage.inspection.names import FileName
 from moldau.storage.inspection.options import Decoding, InspectionOptions
 from moldau.storage.inspection.records import RecordDecoder
 from moldau.storage.inspection.source import InspectedFile
-from moldau.types import INT32_MAX
+from moldau.types import FIRST_OFFSET, INT32_MAX, Offset
 
 # A larger batch is checked, but its records are not held in memory.
 _DECODED_BATCH_BYTES_MAX = 256 * 1024 * 1024
@@ -35,7 +35,7 @@ class LogTotals:
     batches: int = 0
     records: int = 0
     # The offset after the last sound batch.
-    next_offset: int | None = None
+    next_offset: Offset | None = None
     control_types: list[int] = field(default_factory=list)
 
 
@@ -50,7 +50,7 @@ class LogInspection:
         self._path = file.path
         self._is_snapshot = name.kind is FileKind.METADATA_SNAPSHOT
         # A metadata snapshot is named after its end and counts its records from zero.
-        self._base_offset = 0 if self._is_snapshot else name.base_offset or 0
+        self._base_offset = FIRST_OFFSET if self._is_snapshot else name.base_offset or FIRST_OFFSET
         self._expected_offset = self._base_offset
         self._options = options
         self._records_wanted = options.records or options.check_records or self._is_snapshot
@@ -150,7 +150,7 @@ class LogInspection:
                 f"{header.base_offset} to {header.last_offset}",
                 remedy,
             )
-        self._expected_offset = max(self._expected_offset, header.last_offset + 1)
+        self._expected_offset = max(self._expected_offset, Offset(header.last_offset + 1))
         self.totals.next_offset = self._expected_offset
 
     def _records(self, step: Step) -> Iterator[Item]:
@@ -181,7 +181,8 @@ class LogInspection:
         """The common case: nothing in the records is decoded."""
         shown = records if self._rows_left is None else records[: max(0, self._rows_left)]
         timestamp_type = header.timestamp_type
-        for offset, timestamp, key, value, headers in shown:
+        for number, timestamp, key, value, headers in shown:
+            offset = Offset(number)
             sequence = _sequence(header, offset)
             yield RecordFound(
                 offset, timestamp_type, timestamp, sequence, key, value, headers, is_control=False
@@ -196,11 +197,12 @@ class LogInspection:
             self.totals.control_types.append(decoded.control_type)
         if self._options.records and not (self._rows_left is not None and self._rows_left <= 0):
             self._count_row()
+            offset = Offset(record.offset)
             yield RecordFound(
-                offset=record.offset,
+                offset=offset,
                 timestamp_type=header.timestamp_type,
                 timestamp=record.timestamp,
-                sequence=_sequence(header, record.offset),
+                sequence=_sequence(header, offset),
                 key=record.key,
                 value=record.value,
                 headers=tuple(record.headers),
@@ -229,7 +231,7 @@ class LogInspection:
             )
 
 
-def _sequence(header: BatchHeader, offset: int) -> int:
+def _sequence(header: BatchHeader, offset: Offset) -> int:
     if header.base_sequence < 0:
         return -1
     return (header.base_sequence + offset - header.base_offset) & INT32_MAX

@@ -8,6 +8,7 @@ from moldau.storage.disk.filesystem import FileSystem
 from moldau.storage.disk.reserve import RESERVE_FILE
 from moldau.storage.inspection.items import FileKind
 from moldau.storage.log.names import DAMAGE_FILE_NAME
+from moldau.types import LeaderEpoch, Offset
 
 # Kafka renames rather than removes: these endings follow the real one.
 LEFTOVER_SUFFIXES = {
@@ -46,8 +47,8 @@ class FileName:
     # The name without the suffixes that Kafka appended.
     plain: str
     leftover: str = ""
-    base_offset: int | None = None
-    epoch: int | None = None
+    base_offset: Offset | None = None
+    epoch: LeaderEpoch | None = None
 
     @property
     def leftover_meaning(self) -> str:
@@ -66,10 +67,10 @@ def parse_file_name(name: str) -> FileName:
     offset, dash, epoch = stem.partition("-")
     if kind is FileKind.METADATA_SNAPSHOT and (dash or not stem.isdigit()):
         if offset.isdigit() and epoch.isdigit():
-            return FileName(kind, plain, leftover, int(offset), int(epoch))
+            return FileName(kind, plain, leftover, Offset(int(offset)), LeaderEpoch(int(epoch)))
         return FileName(kind, plain, leftover)
     if stem.isascii() and stem.isdigit():
-        return FileName(kind, plain, leftover, int(stem))
+        return FileName(kind, plain, leftover, Offset(int(stem)))
     return FileName(kind, plain, leftover)
 
 

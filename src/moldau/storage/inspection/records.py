@@ -160,11 +160,12 @@ class RecordDecoder:
 
 def fields_of(message: Any, plan: Plan, *, secrets: bool) -> dict[str, Any]:
     """As Apache's JSON converters write it: camelCase, base64, tagged fields only if set."""
-    hidden = set() if secrets else {row[0] for row in plan.struct_class.FIELDS if "s" in row[6]}
+    rows = plan.struct_class.FIELDS
+    hidden = set() if secrets else {name for name, *_, flags in rows if "s" in flags}
     fields: dict[str, Any] = {}
     steps = {step.name: step for step in (*plan.steps, *plan.tagged)}
-    for row in plan.struct_class.FIELDS:
-        step = steps.get(row[0])
+    for name, *_ in rows:
+        step = steps.get(name)
         if step is None:
             continue
         content = getattr(message, step.name)

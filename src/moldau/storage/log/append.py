@@ -26,7 +26,7 @@ from moldau.protocol.records.batches import (
     patch_max_timestamp,
 )
 from moldau.protocol.records.compression import Compression
-from moldau.protocol.records.record_loops import INCOMPLETE, scan_batches, stamp_batch
+from moldau.protocol.records.record_loops import INCOMPLETE, StampLimits, scan_batches, stamp_batch
 from moldau.protocol.records.scanned_batch import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -109,7 +109,7 @@ class LeaderRules(NamedTuple):
     validation: ValidationRules
     codec: Compression | None
     """None keeps the producer's codec."""
-    stamp_limits: tuple[int, int, bool, int] | None
+    stamp_limits: StampLimits | None
     """The limits for `stamp_batch`; None if every batch must be changed."""
 
 
@@ -139,8 +139,9 @@ def rules_for(log: "Log", context: AppendContext) -> LeaderRules:
     codec = _CODECS[config.compression_type]
     stamp_limits = None
     if origin is AppendOrigin.CLIENT and not stamps and codec in {None, Compression.NONE}:
-        bytes_max = min(config.max_message_bytes, config.segment_size_max)
-        stamp_limits = (*timestamp_range(validation), config.compacts, bytes_max)
+        earliest_ms, latest_ms = timestamp_range(validation)
+        size_max = min(config.max_message_bytes, config.segment_size_max)
+        stamp_limits = (earliest_ms, latest_ms, validation.keys_required, size_max)
     log.leader_rules = LeaderRules(config, now_ms, origin, validation, codec, stamp_limits)
     return log.leader_rules
 

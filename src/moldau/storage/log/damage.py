@@ -40,7 +40,7 @@ class Damage(NamedTuple):
 
     first_offset: Offset
     """The sound part of the log ends at this offset."""
-    promised_end: int
+    promised_end: Offset
     segment_base_offset: Offset
     reason: str
 

@@ -91,9 +91,9 @@ def _noting_segments(log: "LogState", reasons: dict[Offset, str]) -> Steps[None]
 def take_offline(log: "LogState", error: DamagedFileError) -> None:
     """Takes the log offline at once; the next start examines every batch."""
     digits = error.path.name[:20]
-    base_offset = int(digits) if digits.isdecimal() else log.log_start_offset
+    base_offset = Offset(int(digits)) if digits.isdecimal() else log.log_start_offset
     promised_end = max(log.high_watermark, log.flushed_offset)
-    log.damage = Damage(Offset(base_offset), promised_end, Offset(base_offset), error.reason)
+    log.damage = Damage(base_offset, promised_end, base_offset, error.reason)
     log.directory.on_damage(
         DamageFound(
             log.topic_partition,

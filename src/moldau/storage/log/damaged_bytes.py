@@ -20,7 +20,7 @@ from moldau.protocol.records.record_loops import BAD_OFFSETS, scan_batches
 from moldau.protocol.records.scanned_batch import BASE_OFFSET, LAST_OFFSET, POSITION, ScannedBatch
 from moldau.storage.disk.filesystem import File
 from moldau.storage.segment.scan import STRAY_OFFSETS, SegmentScan
-from moldau.types import INT64_MAX, Offset
+from moldau.types import OFFSET_MAX, Offset
 
 _SEARCH_BYTES = 1 << 20
 _HEADER = struct.Struct(">qi4xbIhi30xi")
@@ -31,7 +31,7 @@ OFFSETS_MAX = 2**31
 class _Header(NamedTuple):
     """The fields of `_HEADER`."""
 
-    base_offset: int
+    base_offset: Offset
     length: int
     magic: int
     checksum: int
@@ -66,11 +66,11 @@ class TolerantScan:
         end: int,
         *,
         offsets: range,
-        promised_end: int = INT64_MAX,
+        promised_end: Offset = OFFSET_MAX,
     ) -> None:
         self.valid_end = start
         self.problem: str | None = None
-        self.next_offset = offsets.start
+        self.next_offset = Offset(offsets.start)
         self._offset_limit = offsets.stop
         self.damaged: list[DamagedBytes] = []
         self._file = file
@@ -78,7 +78,7 @@ class TolerantScan:
         self._promised_end = promised_end
         # The last batch is held back: the next one may show that its offset is wrong.
         self._held: ScannedBatch | None = None
-        self._held_from = offsets.start
+        self._held_from = Offset(offsets.start)
         """The offset after the batch before the held one."""
 
     def __iter__(self) -> Iterator[list[ScannedBatch]]:
@@ -105,9 +105,9 @@ class TolerantScan:
     def _hold_back(self, headers: list[ScannedBatch]) -> list[ScannedBatch]:
         found = headers if self._held is None else [self._held, *headers]
         if len(found) > 1:
-            self._held_from = found[-2][LAST_OFFSET] + 1
+            self._held_from = Offset(found[-2][LAST_OFFSET] + 1)
         self._held = found.pop()
-        self.next_offset = self._held[LAST_OFFSET] + 1
+        self.next_offset = Offset(self._held[LAST_OFFSET] + 1)
         return found
 
     def _drop_held_if_wrong(self) -> None:

@@ -137,12 +137,12 @@ class Log(LogState):
         with self.read_damage_handler:
             return log_read.batch_of_time(self, timestamp_ms, start_offset, reads)
 
-    def start_leader_epoch(self, epoch: int) -> None:
+    def start_leader_epoch(self, epoch: LeaderEpoch) -> None:
         """Records that this leader's epoch starts here, before its first record exists. That record
         also makes the epoch durable: an epoch without records is not needed after a restart.
         """
         with self.damage_handler:
-            self.epochs.assign(LeaderEpoch(epoch), Offset(self.log_end_offset))
+            self.epochs.assign(epoch, self.log_end_offset)
 
     def skip_to(self, offset: Offset, now_ms: int) -> None:
         """The log being copied has no records between our end and `offset`; continue there."""
@@ -162,7 +162,7 @@ class Log(LogState):
         with self.damage_handler:
             if offset >= self.log_end_offset:
                 # An epoch that started here without a record no longer belongs to any leader.
-                self.epochs.truncate_from_end(Offset(self.log_end_offset))
+                self.epochs.truncate_from_end(self.log_end_offset)
                 self.epochs.flush_if_possible()
                 return False
             if offset < self.segments[0].base_offset:
@@ -177,14 +177,14 @@ class Log(LogState):
             active.truncate_to(offset)
             active.created_ms = now_ms
             end_offset = active.next_offset()
-            self.epochs.truncate_from_end(Offset(end_offset))
+            self.epochs.truncate_from_end(end_offset)
             self.epochs.flush_if_possible()
             self._end_at(end_offset)
             self.log_start_offset = min(self.log_start_offset, end_offset)
             self.reload_producers(now_ms)
             return True
 
-    def end_before(self, offset: Offset) -> int:
+    def end_before(self, offset: Offset) -> Offset:
         """The end of the log if it were truncated to `offset`: batches are never split."""
         with self.damage_handler:
             index = self.segments.floor_index(offset)
@@ -249,7 +249,7 @@ class Log(LogState):
             self.producers.end_offset = self.log_end_offset
             self.snapshots.take(self.producers, sync=True)
             self._directory_is_dirty = True
-            self.epochs.truncate_from_end(Offset(self.log_end_offset))
+            self.epochs.truncate_from_end(self.log_end_offset)
             self.epochs.flush()
             active = self.segments.active
             with refused_if_full(active.path()):

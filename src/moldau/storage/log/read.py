@@ -95,8 +95,8 @@ def find(
         )
     bound = _bound(log, isolation)
     aborted: list[AbortedTransaction] | None = [] if isolation is Isolation.COMMITTED else None
-    located = _find_batch(log, offset, reads) if offset < bound else None
-    if located is None or located[2].base_offset >= bound:
+    located = _find_batch(log, offset, bound, reads) if offset < bound else None
+    if located is None:
         return FoundBatches(offset, offset, aborted)
     segment_index, segment, first = located
     limit = segment.size
@@ -141,7 +141,7 @@ def take(log: "Log", found: FoundBatches, reads: CachedReads | None = None) -> R
     return ReadResult(records, found.next_offset, aborted)
 
 
-def _bound(log: "Log", isolation: Isolation) -> int:
+def _bound(log: "Log", isolation: Isolation) -> Offset:
     if isolation is Isolation.LOG_END:
         return log.log_end_offset
     if isolation is Isolation.HIGH_WATERMARK:
@@ -150,24 +150,26 @@ def _bound(log: "Log", isolation: Isolation) -> int:
 
 
 def _find_batch(
-    log: "Log", offset: Offset, reads: CachedReads | None
+    log: "Log", offset: Offset, bound: Offset, reads: CachedReads | None
 ) -> tuple[int, Segment, BatchSpan] | None:
-    """Compaction may have emptied the rest of a segment: then the search moves to the next one."""
+    """The first batch from `offset` on, if it begins before `bound`. Compaction may have emptied
+    the rest of a segment: then the search moves to the next one.
+    """
     segments = log.segments
     for segment_index in range(max(segments.floor_index(offset), 0), len(segments)):
         segment = segments[segment_index]
         span = segment.locate(offset, reads)
         if span is not None:
-            return segment_index, segment, span
+            return (segment_index, segment, span) if span.base_offset < bound else None
     return None
 
 
 def _bound_position(
-    segment: Segment, first: BatchSpan, bound: int, reads: CachedReads | None
+    segment: Segment, first: BatchSpan, bound: Offset, reads: CachedReads | None
 ) -> int:
     """The position in the segment that a reader limited to offsets before `bound` may reach."""
     if first.last_offset < bound:
-        span = segment.locate(Offset(bound), reads)
+        span = segment.locate(bound, reads)
         return segment.size if span is None else span.position
     return first.position
 
@@ -200,7 +202,7 @@ def aborted_transactions(
         index = segment.transaction_index
         if reads is not None:
             reads.need(segment, index)
-        some, is_complete = index.collect(Offset(offset), Offset(upper_bound_offset))
+        some, is_complete = index.collect(offset, upper_bound_offset)
         found += some
         if is_complete:
             break
@@ -257,7 +259,10 @@ class BatchOfTime(NamedTuple):
         found = self.batch.first_record_at(
             self.timestamp_min, self.offset_min, STORED_OUTPUT_BYTES_MAX
         )
-        return None if found is None else FoundOffset(found[1], Offset(found[0]), self.leader_epoch)
+        if found is None:
+            return None
+        offset, timestamp_ms = found
+        return FoundOffset(timestamp_ms, Offset(offset), self.leader_epoch)
 
 
 def batch_of_time(

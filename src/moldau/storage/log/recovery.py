@@ -50,7 +50,7 @@ from moldau.storage.segment.scan import SegmentScan
 from moldau.storage.segment.segment import Segment, SegmentSettings
 from moldau.storage.segment.segments import Segments, link
 from moldau.storage.segment.walk import CorruptSegmentError
-from moldau.types import LeaderEpoch, Offset, TopicPartition
+from moldau.types import FIRST_OFFSET, NO_OFFSET, LeaderEpoch, Offset, TopicPartition
 
 _epoch_of = itemgetter(4)
 
@@ -60,14 +60,14 @@ class Checkpointed:
     """The entries for one log in the directory's checkpoint files."""
 
     recovery_point: int = 0
-    log_start_offset: Offset = Offset(0)
-    high_watermark: Offset = Offset(0)
+    log_start_offset: Offset = FIRST_OFFSET
+    high_watermark: Offset = FIRST_OFFSET
     inventory: LogInventory | None = None
     """The segments as of the previous clean stop, if known."""
 
     @property
-    def promised_end(self) -> int:
-        return max(self.recovery_point, self.high_watermark)
+    def promised_end(self) -> Offset:
+        return Offset(max(self.recovery_point, self.high_watermark))
 
     def capped_at(self, end_offset: Offset) -> "Checkpointed":
         return replace(
@@ -134,12 +134,12 @@ class _Loader:
         self._now_ms = now_ms
         config = options.config
         self._settings = SegmentSettings(config.index_interval_bytes, config.segment_index_bytes)
-        self._scan_from = checkpointed.recovery_point
+        self._scan_from = Offset(checkpointed.recovery_point)
         # Below this offset everything was flushed: damage there is not a write undone by a power
         # failure.
         self._tolerated_end = checkpointed.promised_end
         if options.flush_policy == "os":
-            self._tolerated_end = checkpointed.recovery_point
+            self._tolerated_end = Offset(checkpointed.recovery_point)
         # In a log that was never compacted, a gap between segments means a write undone by a power
         # failure.
         self._gaps_allowed = config.compacts
@@ -156,7 +156,7 @@ class _Loader:
         is_noted = DAMAGE_FILE_NAME in listed
         suspects = noted_segments(self._filesystem, self._path) if is_noted else frozenset()
         if suspects is None:
-            self._scan_from = 0
+            self._scan_from = FIRST_OFFSET
             self._inventory = noted_inventory(self._filesystem, self._path) or self._inventory
         for segment in segments:
             if segment.base_offset in (suspects or ()):
@@ -172,15 +172,15 @@ class _Loader:
             is_clean = False
             end_offset, damage = self._recover(segments)
         elif end_offset < self._checkpointed.promised_end:
-            damage = self._missing_records(segments, Offset(end_offset), "the log ends there")
+            damage = self._missing_records(segments, end_offset, "the log ends there")
         start = self._checkpointed.log_start_offset
         if damage is None and end_offset < start and any(segment.size for segment in segments):
             # Either offset may be wrong. Accepting the damage puts all segments aside and continues
             # at the start offset.
             damage = Damage(
-                Offset(end_offset), start, Offset(-1), f"it ends before its start offset {start}"
+                end_offset, start, NO_OFFSET, f"it ends before its start offset {start}"
             )
-        loaded = self._result(segments, Offset(end_offset), damage, is_clean=is_clean)
+        loaded = self._result(segments, end_offset, damage, is_clean=is_clean)
         self._note(damage, segments, is_noted=is_noted)
         return loaded
 
@@ -214,8 +214,8 @@ class _Loader:
         log_start_offset = min(log_start_offset, end_offset)
         if damage is None:
             # In this order: at the start of an empty log the next truncation would drop the epoch.
-            self._epochs.truncate_from_start(Offset(log_start_offset))
-            self._epochs.truncate_from_end(Offset(end_offset))
+            self._epochs.truncate_from_start(log_start_offset)
+            self._epochs.truncate_from_end(end_offset)
             self._epochs.flush_if_possible()
             segments[-1].prepare_appends()
         flushed = end_offset if is_clean else min(checkpointed.recovery_point, end_offset)
@@ -275,7 +275,7 @@ class _Loader:
         existing = {(name.base_offset, name.kind) for name in files}
         first_scanned = len(segments)
         if not is_clean:
-            first_scanned = max(Segments(segments).floor_index(Offset(self._scan_from)), 0)
+            first_scanned = max(Segments(segments).floor_index(self._scan_from), 0)
         for segment in segments[:first_scanned]:
             base_offset = segment.base_offset
             if not self._has_all_aborts(segment):
@@ -305,7 +305,7 @@ class _Loader:
         by_base_offset = {segment.base_offset: segment for segment in segments}
         sound: Segment | None = None
         for base_offset, entry in sorted(self._inventory.items()):
-            segment = by_base_offset.get(Offset(base_offset))
+            segment = by_base_offset.get(base_offset)
             if segment is not None and segment.size >= entry.log_bytes:
                 sound = segment
                 continue
@@ -315,15 +315,13 @@ class _Loader:
             if segment is not None:
                 reason = f"{name} had {entry.log_bytes} bytes and has {segment.size}"
             if last is None:
-                return Damage(
-                    Offset(base_offset), self._checkpointed.promised_end, Offset(-1), reason
-                )
+                return Damage(base_offset, self._checkpointed.promised_end, NO_OFFSET, reason)
             end_offset = _contiguous_end(last)
             promised = self._checkpointed.promised_end
-            return Damage(Offset(end_offset), promised, last.base_offset, reason)
+            return Damage(end_offset, promised, last.base_offset, reason)
         return None
 
-    def _clean_end(self, segments: list[Segment]) -> int | None:
+    def _clean_end(self, segments: list[Segment]) -> Offset | None:
         """The log's end, or None if the last segment does not end with a whole batch."""
         if not segments:
             return self._checkpointed.log_start_offset
@@ -339,7 +337,7 @@ class _Loader:
 
     # After a crash
 
-    def _recover(self, segments: list[Segment]) -> tuple[int, Damage | None]:
+    def _recover(self, segments: list[Segment]) -> tuple[Offset, Damage | None]:
         earliest = self._epochs.earliest_entry
         log_start_offset = self._checkpointed.log_start_offset
         if earliest is None or earliest.start_offset > log_start_offset:
@@ -347,7 +345,7 @@ class _Loader:
             # truncation that did not take place. Offsets before the start need no epoch.
             self._epochs.clear()
             self._scan_from = min(self._scan_from, log_start_offset)
-        first = max(Segments(segments).floor_index(Offset(self._scan_from)), 0)
+        first = max(Segments(segments).floor_index(self._scan_from), 0)
         if 0 < first < len(segments) and segments[first].base_offset == self._scan_from:
             # It may have been sealed after its last flush.
             segments[first - 1].complete_indexes()
@@ -360,9 +358,7 @@ class _Loader:
                 segment_index > first and _ends_damaged(segments[segment_index - 1])
             )
             if segment.base_offset > end_offset and must_follow:
-                end = _SoundEnd(
-                    Offset(end_offset), segment_index - 1, segments[segment_index - 1].size
-                )
+                end = _SoundEnd(end_offset, segment_index - 1, segments[segment_index - 1].size)
                 return self._cut_after(segments, end, f"{segment} does not follow")
             end_offset = max(end_offset, segment.base_offset)
             scan = TolerantScan(
@@ -375,23 +371,21 @@ class _Loader:
             if segment_index == len(segments) - 1 and _ends_damaged(segment):
                 tail = segment.damaged[-1]
                 if is_cut(segment.file, segment.size, tail):
-                    end = _SoundEnd(Offset(end_offset), segment_index, tail.position)
+                    end = _SoundEnd(end_offset, segment_index, tail.position)
                     segment.damaged = segment.damaged[:-1]
                     return self._cut_after(segments, end, tail.reason)
                 # The promised records are lost, and no other record may get their offsets.
                 return max(end_offset, self._checkpointed.promised_end), None
             if scan.problem is not None:
-                end = _SoundEnd(Offset(end_offset), segment_index, scan.valid_end)
+                end = _SoundEnd(end_offset, segment_index, scan.valid_end)
                 return self._cut_after(segments, end, scan.problem)
         if end_offset < self._checkpointed.promised_end:
-            return end_offset, self._missing_records(
-                segments, Offset(end_offset), "the log ends there"
-            )
+            return end_offset, self._missing_records(segments, end_offset, "the log ends there")
         return end_offset, None
 
     def _cut_after(
         self, segments: list[Segment], end: "_SoundEnd", problem: str
-    ) -> tuple[int, Damage | None]:
+    ) -> tuple[Offset, Damage | None]:
         """Truncate everything after the sound part, unless it was promised."""
         if end.offset < self._checkpointed.promised_end:
             return end.offset, self._missing_records(
@@ -460,7 +454,7 @@ def _ends_damaged(segment: Segment) -> bool:
     return bool(segment.damaged) and segment.damaged[-1].end == segment.size
 
 
-def _contiguous_end(segment: Segment) -> int:
+def _contiguous_end(segment: Segment) -> Offset:
     """The offset after the batches that follow the base offset without a gap."""
     end_offset = segment.base_offset
     for headers in SegmentScan(segment.file, 0, segment.size, verify_crc=True):

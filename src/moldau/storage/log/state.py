@@ -4,10 +4,8 @@ the life of segments, flushing, damage.
 log start <= last stable offset <= high watermark <= log end; flushed offset <= log end.
 """
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +18,7 @@ from moldau.storage.disk.disk_steps import Steps, run_here
 from moldau.storage.disk.failures import DiskFullError, refused_if_full
 from moldau.storage.log import damage_handling as log_damage
 from moldau.storage.log.damage_handling import DamageHandler
+from moldau.storage.log.deleted_segments import DeletedSegment, DeletedSegments
 from moldau.storage.log.epochs import LeaderEpochCache
 from moldau.storage.log.flushing import FlushTicket, GroupFlusher
 from moldau.storage.log.names import DELETED_SUFFIX, ROLLED_SUFFIX
@@ -114,7 +113,7 @@ class LogState:
         self.is_abandoned = False
         self.is_swapping = False
         """Compaction is replacing segments: no other operation may remove any in the meantime."""
-        self._deleted: deque[tuple[int, Segment | None, Path | None]] = deque()
+        self._deleted = DeletedSegments()
         self.producers.on_high_watermark(self.high_watermark)
 
     def __repr__(self) -> str:
@@ -130,7 +129,7 @@ class LogState:
         if self.producers.first_unstable_offset is None:
             return self.high_watermark
         stable = self.producers.last_stable_offset(self.high_watermark)
-        return Offset(max(stable, min(self.log_start_offset, self.high_watermark)))
+        return max(stable, min(self.log_start_offset, self.high_watermark))
 
     @property
     def countable_end_offset(self) -> Offset:
@@ -150,7 +149,7 @@ class LogState:
         return self._is_marked
 
     @property
-    def recovery_point(self) -> int:
+    def recovery_point(self) -> Offset:
         """Everything before it is durable, including the state that a start after a crash cannot
         rebuild.
         """
@@ -159,7 +158,7 @@ class LogState:
             return self.flushed_offset
         return min(self.flushed_offset, unwritten_from)
 
-    def update_high_watermark(self, offset: Offset) -> int:
+    def update_high_watermark(self, offset: Offset) -> Offset:
         """A follower adopts its leader's value, capped at its own log end; it may fall."""
         self.high_watermark = max(min(offset, self.log_end_offset), self.log_start_offset)
         self.producers.on_high_watermark(self.high_watermark)
@@ -186,7 +185,7 @@ class LogState:
             return False
         self.log_start_offset = offset
         self.flushed_offset = max(self.flushed_offset, offset)
-        self.epochs.truncate_from_start(Offset(offset))
+        self.epochs.truncate_from_start(offset)
         self.producers.on_log_start(offset)
         return True
 
@@ -262,15 +261,16 @@ class LogState:
         called.
         """
         due_ms = now_ms + self.config.file_delete_delay_ms
-        marked: list[tuple[int, Segment | None, Path | None]] = []
+        marked: list[DeletedSegment] = []
         for segment in segments:
             segment.change_life(DELETED_SUFFIX)
-            marked.append((due_ms, segment, self.snapshots.mark_deleted(segment.base_offset)))
+            snapshot = self.snapshots.mark_deleted(segment.base_offset)
+            marked.append(DeletedSegment(due_ms, segment, snapshot))
 
         def retire() -> None:
             for segment in segments:
                 self.segments.remove(segment)
-            self._deleted += marked
+            self._deleted.add(marked)
 
         return retire
 
@@ -278,34 +278,13 @@ class LogState:
         return run_here(self.removing_deleted(now_ms))
 
     def removing_deleted(self, now_ms: int, count_max: int | None = None) -> Steps[int]:
-        """Second step, file.delete.delay.ms later: deletes the files and returns the number of
-        segments. A file system may take long to free the space of a large file.
-        """
+        """Second step, file.delete.delay.ms later. Returns the number of segments."""
         if self._tickets or self.is_swapping:
             # A flush may still hold their files. And until a swap is over, a segment that is being
             # read may have the name of one that was removed before.
             return 0
-        due: list[Path] = []
-        removed = 0
         with self.damage_handler:
-            for due_ms, segment, snapshot in islice(self._deleted, count_max):
-                if due_ms > now_ms:
-                    break
-                if segment is not None:
-                    segment.abandon()
-                    due += segment.paths()
-                if snapshot is not None:
-                    due.append(snapshot)
-                removed += 1
-            if removed:
-                yield lambda: self._remove_all(due)
-                for _ in range(removed):
-                    self._deleted.popleft()
-        return removed
-
-    def _remove_all(self, paths: list[Path]) -> None:
-        for path in paths:
-            self.filesystem.remove(path)
+            return (yield from self._deleted.removing(self.filesystem, now_ms, count_max))
 
     # Durability
 
@@ -373,9 +352,9 @@ class LogState:
             return
         with self.damage_handler:
             named_end = self._name_rolled(ticket)
-            self.flushed_offset = Offset(max(self.flushed_offset, named_end))
+            self.flushed_offset = max(self.flushed_offset, named_end)
 
-    def _name_rolled(self, ticket: FlushTicket) -> int:
+    def _name_rolled(self, ticket: FlushTicket) -> Offset:
         """The end offset that the ticket makes durable. For segments that get their final names
         now, it counts only after the next flush has synced those names: Kafka knows the segments by
         no others.
@@ -436,9 +415,7 @@ class LogState:
         if not self._tickets:
             for segment in self.segments:
                 segment.abandon()
-            for _, retired, _ in self._deleted:
-                if retired is not None:
-                    retired.abandon()
+            self._deleted.abandon()
 
     def moved_to(self, path: Path) -> None:
         """The directory was renamed."""
@@ -451,13 +428,7 @@ class LogState:
         self.mark_dirty()
         for segment in self.segments:
             segment.moved_to(path)
-        for _, retired, _ in self._deleted:
-            if retired is not None:
-                retired.moved_to(path)
-        self._deleted = deque(
-            (due_ms, retired, snapshot and path / snapshot.name)
-            for due_ms, retired, snapshot in self._deleted
-        )
+        self._deleted.moved_to(path)
         self.snapshots.move_to(path)
         self.epochs.moved_to(path / self.epochs.path.name)
 

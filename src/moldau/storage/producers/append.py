@@ -17,7 +17,7 @@ from moldau.storage.producers.entry import (
     increment_sequence,
 )
 from moldau.storage.producers.verification import Verification
-from moldau.types import PRODUCER_EPOCH_MAX, Offset
+from moldau.types import PRODUCER_EPOCH_MAX, Offset, ProducerEpoch
 
 if TYPE_CHECKING:
     from moldau.storage.producers.state import ProducerStateTable
@@ -79,9 +79,9 @@ class ProducerAppend:
         self._transaction_version = transaction_version
         self._verification = verification
         self.entries: dict[int, ProducerEntry] = {}
-        self.started: list[tuple[int, int]] = []
+        self.started: list[tuple[Offset, int]] = []
         """(first offset, producer id) of transactions that this append opens."""
-        self.ended_verifications: list[tuple[int, int | None]] = []
+        self.ended_verifications: list[tuple[int, ProducerEpoch | None]] = []
         """(producer id, the marker's epoch if the end raised it) of verifications that this append
         ends.
         """
@@ -277,7 +277,9 @@ def _check_marker(entry: ProducerEntry, marker: EndMarker, version: int) -> None
         )
 
 
-def _stale_epoch(producer_id: int, epoch: int, current: int, offset: Offset) -> KafkaError:
+def _stale_epoch(
+    producer_id: int, epoch: ProducerEpoch, current: ProducerEpoch, offset: Offset
+) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"producer {producer_id} used epoch {epoch} at offset {offset}, last seen {current}",
@@ -285,7 +287,7 @@ def _stale_epoch(producer_id: int, epoch: int, current: int, offset: Offset) -> 
 
 
 def begin_verification(
-    table: "ProducerStateTable", batch: tuple[int, int, int], *, adds: bool, now_ms: int
+    table: "ProducerStateTable", batch: tuple[int, ProducerEpoch, int], *, adds: bool, now_ms: int
 ) -> Verification | None:
     """The verification to pass with `batch` (its producer's id and epoch, its first sequence) once
     the coordinator has confirmed the transaction. None if the transaction is already open here.

@@ -4,7 +4,15 @@ batches, its open transaction; and the arithmetic of sequences.
 
 from typing import NamedTuple
 
-from moldau.types import INT32_MAX, NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, Offset
+from moldau.types import (
+    INT32_MAX,
+    NO_OFFSET,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    Offset,
+    ProducerEpoch,
+)
 
 BATCHES_REMEMBERED = 5
 SEQUENCE_MAX = INT32_MAX
@@ -24,7 +32,7 @@ class DataBatch(NamedTuple):
     """The header fields of a data batch, with its present or future offsets in the log."""
 
     producer_id: int
-    producer_epoch: int
+    producer_epoch: ProducerEpoch
     base_sequence: int
     first_offset: Offset
     last_offset: Offset
@@ -36,7 +44,7 @@ class EndMarker(NamedTuple):
     """A control batch that ends a transaction, with the fields of its one record."""
 
     producer_id: int
-    producer_epoch: int
+    producer_epoch: ProducerEpoch
     offset: Offset
     timestamp_ms: int
     coordinator_epoch: int
@@ -68,7 +76,7 @@ class ProducerEntry:
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
-        self.epoch: int = NO_PRODUCER_EPOCH
+        self.epoch: ProducerEpoch = NO_PRODUCER_EPOCH
         self.coordinator_epoch = -1
         self.last_timestamp_ms: int = NO_TIMESTAMP
         self.transaction_first_offset: Offset = NO_OFFSET
@@ -106,7 +114,7 @@ class ProducerEntry:
             and batch.base_sequence == self.batches[-1].last_sequence + 1
         )
 
-    def add_batch(self, epoch: int, batch: BatchMetadata) -> None:
+    def add_batch(self, epoch: ProducerEpoch, batch: BatchMetadata) -> None:
         if epoch != self.epoch:
             self.batches = (batch,)
             self.epoch = epoch

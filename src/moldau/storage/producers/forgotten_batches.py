@@ -24,7 +24,7 @@ from moldau.storage.disk.cached_reads import Adopt, NotCachedError
 from moldau.storage.disk.failures import DamagedFileError
 from moldau.storage.log.damaged_bytes import TolerantScan
 from moldau.storage.producers.entry import BatchMetadata, ProducerEntry, increment_sequence
-from moldau.types import Offset
+from moldau.types import Offset, ProducerEpoch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,7 +48,7 @@ class _File(NamedTuple):
 
 class _Producer(NamedTuple):
     producer_id: int
-    epoch: int
+    epoch: ProducerEpoch
     end_offset: Offset
     """The base offset of the first remembered batch."""
 

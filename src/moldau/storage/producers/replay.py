@@ -67,9 +67,9 @@ def complete(
             segment.transaction_index.append(
                 AbortedTransaction(
                     ProducerId(transaction.producer_id),
-                    Offset(transaction.first_offset),
-                    Offset(transaction.last_offset),
-                    Offset(table.last_stable_offset_after(transaction)),
+                    transaction.first_offset,
+                    transaction.last_offset,
+                    table.last_stable_offset_after(transaction),
                 )
             )
         table.complete_transaction(transaction)

@@ -15,7 +15,7 @@ from moldau.storage.disk.filesystem import FileSystem, read_whole, sync_path
 from moldau.storage.log.names import DELETED_SUFFIX, SNAPSHOT_SUFFIX
 from moldau.storage.producers.entry import BatchMetadata, ProducerEntry, decrement_sequence
 from moldau.storage.producers.state import ProducerStateTable
-from moldau.types import Buffer, Offset
+from moldau.types import Buffer, Offset, ProducerEpoch
 
 SNAPSHOT_VERSION = 1
 
@@ -77,8 +77,8 @@ def _entry(*fields: int) -> ProducerEntry:
             Offset(last_offset),
             timestamp_ms,
         )
-        entry.add_batch(epoch, last_batch)
-    entry.epoch = epoch
+        entry.add_batch(ProducerEpoch(epoch), last_batch)
+    entry.epoch = ProducerEpoch(epoch)
     entry.last_timestamp_ms = timestamp_ms
     entry.coordinator_epoch = coordinator
     entry.transaction_first_offset = Offset(max(first, -1))

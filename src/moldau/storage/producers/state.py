@@ -37,7 +37,7 @@ from moldau.storage.producers.entry import (
     increment_sequence,
 )
 from moldau.storage.producers.verification import Verification, Verifications
-from moldau.types import FIRST_OFFSET, Offset
+from moldau.types import FIRST_OFFSET, Offset, ProducerEpoch
 
 __all__ = [
     "TRANSACTION_VERSION_UNKNOWN",
@@ -149,7 +149,7 @@ class ProducerStateTable:
         for producer_id, entry in append.entries.items():
             self._put(producer_id, entry)
         for first_offset, producer_id in append.started:
-            self._open(Offset(first_offset), producer_id)
+            self._open(first_offset, producer_id)
         for producer_id, marker_epoch in append.ended_verifications:
             self.verifications.end(producer_id, marker_epoch)
 
@@ -166,7 +166,7 @@ class ProducerStateTable:
             raise self.search_log(entry, partial(self._recall, entry.producer_id, entry.epoch))
         return True
 
-    def _recall(self, producer_id: int, epoch: int, found: list[BatchMetadata]) -> None:
+    def _recall(self, producer_id: int, epoch: ProducerEpoch, found: list[BatchMetadata]) -> None:
         """Keeps only those directly before the remembered ones: compaction and damage
         leave gaps.
         """
@@ -186,14 +186,14 @@ class ProducerStateTable:
             known.appendleft(batch)
         entry.batches = tuple(known)
 
-    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
+    def last_stable_offset_after(self, completed: CompletedTransaction) -> Offset:
         """The last stable offset that goes into the transaction index with `completed`, as if it
         were already complete.
         """
         for first_offset, producer_id in self._ongoing.items():
             if producer_id != completed.producer_id:
                 return first_offset
-        return completed.last_offset + 1
+        return Offset(completed.last_offset + 1)
 
     def complete_transaction(self, completed: CompletedTransaction) -> None:
         """Called once the transaction index has it. It stays unstable until the high watermark
@@ -235,7 +235,7 @@ class ProducerStateTable:
     def active_producers(self) -> Mapping[int, ProducerEntry]:
         return MappingProxyType(self._entries)
 
-    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
+    def has_open_transaction(self, producer_id: int, epoch: ProducerEpoch) -> bool:
         entry = self._entries.get(producer_id)
         return entry is not None and entry.transaction_first_offset >= 0 and entry.epoch == epoch
 

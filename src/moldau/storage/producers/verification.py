@@ -3,6 +3,8 @@ transaction (KIP-890). Without that check a late write could open a transaction 
 forever: its marker may already have arrived.
 """
 
+from moldau.types import ProducerEpoch
+
 # Kafka lets them wait for a day; a client that invents producer ids could then fill the memory.
 VERIFICATIONS_MAX = 10_000
 
@@ -14,7 +16,7 @@ class Verification:
 
     __slots__ = ("adds", "began_ms", "epoch", "lowest_sequence")
 
-    def __init__(self, sequence: int, epoch: int, *, adds: bool, began_ms: int) -> None:
+    def __init__(self, sequence: int, epoch: ProducerEpoch, *, adds: bool, began_ms: int) -> None:
         self.lowest_sequence = sequence
         """The lowest sequence of the waiting batches. A higher one must not be written first: then
         the lowest could never be written, and its client would retry forever.
@@ -26,13 +28,13 @@ class Verification:
         """
         self.began_ms = began_ms
 
-    def joined_by(self, sequence: int, epoch: int) -> None:
+    def joined_by(self, sequence: int, epoch: ProducerEpoch) -> None:
         if epoch > self.epoch:
             self.epoch, self.lowest_sequence = epoch, sequence
         elif epoch == self.epoch:
             self.lowest_sequence = min(self.lowest_sequence, sequence)
 
-    def outlives(self, marker_epoch: int) -> bool:
+    def outlives(self, marker_epoch: ProducerEpoch) -> bool:
         """Whether the marker ends an earlier transaction than the one that waits here."""
         return self.adds and marker_epoch == self.epoch
 
@@ -46,7 +48,7 @@ class Verifications:
         self._pending: dict[int, Verification] = {}
 
     def begin(
-        self, producer_id: int, sequence: int, epoch: int, *, adds: bool, now_ms: int
+        self, producer_id: int, sequence: int, epoch: ProducerEpoch, *, adds: bool, now_ms: int
     ) -> Verification:
         """One verification serves all waiting batches of the producer."""
         pending = self._pending.get(producer_id)
@@ -62,7 +64,7 @@ class Verifications:
     def get(self, producer_id: int) -> Verification | None:
         return self._pending.get(producer_id)
 
-    def end(self, producer_id: int, marker_epoch: int | None = None) -> None:
+    def end(self, producer_id: int, marker_epoch: ProducerEpoch | None = None) -> None:
         """The transaction is open here now, or `marker_epoch` ended it."""
         pending = self._pending.get(producer_id)
         if pending is not None and (marker_epoch is None or not pending.outlives(marker_epoch)):

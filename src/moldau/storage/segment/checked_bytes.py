@@ -20,7 +20,7 @@ class Bounds(NamedTuple):
     """Limits for the offsets of a segment's batches, which their checksums do not cover."""
 
     first_offset: Offset
-    offset_limit: int
+    offset_limit: Offset
     """The next segment begins at this offset or later."""
     end: int
     """The position where they end: known damage, or the end of the file."""

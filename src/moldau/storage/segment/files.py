@@ -54,7 +54,7 @@ class SegmentFiles:
     ) -> None:
         self.directory = directory
         self.base_offset = base_offset
-        self.offset_limit = base_offset + OFFSETS_MAX
+        self.offset_limit = Offset(base_offset + OFFSETS_MAX)
         """A batch that claims this offset or a later one has a wrong offset."""
         self.settings = settings
         self.created_ms = created_ms
@@ -115,7 +115,7 @@ class SegmentFiles:
 
     def followed_by(self, base_offset: Offset | None) -> None:
         """The base offset of the next segment; None if this is the last one."""
-        limit = self.base_offset + OFFSETS_MAX
+        limit = Offset(self.base_offset + OFFSETS_MAX)
         self.offset_limit = limit if base_offset is None else min(base_offset, limit)
 
     @property

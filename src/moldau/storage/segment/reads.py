@@ -10,7 +10,7 @@ from moldau.storage.log.damaged_bytes import DamagedBytes, find_damage
 from moldau.storage.segment.checked_bytes import OFFSET_BYTES, Bounds, CheckedBytes
 from moldau.storage.segment.files import SegmentFiles
 from moldau.storage.segment.walk import CorruptSegmentError
-from moldau.types import Buffer, Offset
+from moldau.types import Buffer
 
 # Enough for the batches between two index entries; a longer batch costs another read.
 _WALK_BYTES = 8192
@@ -63,7 +63,7 @@ class ReadableSegment(SegmentFiles):
             if position < each.end:
                 end, end_offset = max(position, each.position), each.first_offset
                 return Bounds(self.base_offset, self.offset_limit, end, end_offset)
-        return Bounds(self.base_offset, self.offset_limit, self.size, Offset(self.offset_limit))
+        return Bounds(self.base_offset, self.offset_limit, self.size, self.offset_limit)
 
     def sound_end(self, position: int) -> int:
         """The end of a read from `position`: `position` itself if the bytes there are known to be

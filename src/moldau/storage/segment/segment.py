@@ -153,10 +153,10 @@ class Segment(IndexedSegment):
 
         return Offset(self.with_indexes(read))
 
-    def end_before(self, offset: Offset) -> int:
+    def end_before(self, offset: Offset) -> Offset:
         """The offset after the last batch that lies wholly before `offset`."""
 
-        def find() -> int:
+        def find() -> Offset:
             end = self.base_offset
             for span in self.walk(self.offset_index.lookup(Offset(offset - 1))[1]):
                 if span.last_offset >= offset:

@@ -56,7 +56,7 @@ class Segments:
         """The index of the last segment that begins at or before `offset`; -1 if none does."""
         return bisect_right(self._bases, offset) - 1
 
-    def end_of(self, index: int, log_end_offset: Offset) -> int:
+    def end_of(self, index: int, log_end_offset: Offset) -> Offset:
         """An offset that no batch of the segment reaches."""
         return self._bases[index + 1] if index + 1 < len(self._bases) else log_end_offset
 

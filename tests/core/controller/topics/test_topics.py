@@ -1,8 +1,10 @@
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from core.controller.cluster import Cluster
+from support.counted_text import CountedText
 
 from moldau.core.metadata.image import ConfigResource
 from moldau.protocol.enums import ConfigResourceType
@@ -336,3 +338,19 @@ def test_new_partitions_can_be_validated_only(cluster: Cluster) -> None:
     assert len(cluster.image.topics["t"].partitions) == 1
     with pytest.raises(KafkaError):
         grow(cluster, "t", 20_000)
+
+
+def test_many_new_partitions_are_checked_without_comparing_all_names(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CountedText, "comparisons", 0)
+    names = [CountedText(f"none-{number}") for number in range(300)]
+    # Equal names, but not the same objects.
+    names += [CountedText(name) for name in names[:200]]
+    requested = [CreatePartitionsTopic(name=name, count=2, assignments=None) for name in names]
+    response = cluster.send(CreatePartitionsRequest(topics=requested))
+    assert CountedText.comparisons < 10 * len(names)
+    assert Counter(result.error_code for result in response.results) == {
+        ErrorCode.INVALID_REQUEST: 200,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 100,
+    }

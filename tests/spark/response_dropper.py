@@ -11,7 +11,7 @@ from typing import Any, Self
 END_TXN = 26
 
 
-class AnswerThief:
+class ResponseDropper:
     def __init__(self, which: int) -> None:
         """Drops the response to the request with this number, counted from 0."""
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -19,7 +19,7 @@ class AnswerThief:
         self._which = which
         self._seen = 0
         self._lock = threading.Lock()
-        self.has_stolen = False
+        self.has_dropped = False
         self._sockets: list[socket.socket] = []
 
     @property
@@ -54,12 +54,12 @@ class AnswerThief:
             except OSError:
                 return
             self._sockets += [client, node]
-            steals = threading.Event()
-            self._start(self._carry_requests, client, node, steals)
-            self._start(self._carry_answers, node, client, steals)
+            drops = threading.Event()
+            self._start(self._carry_requests, client, node, drops)
+            self._start(self._carry_responses, node, client, drops)
 
     def _carry_requests(
-        self, client: socket.socket, node: socket.socket, steals: threading.Event
+        self, client: socket.socket, node: socket.socket, drops: threading.Event
     ) -> None:
         with suppress(OSError):
             while (head := _exactly(client, 6)) is not None:
@@ -70,18 +70,18 @@ class AnswerThief:
                 if api_key == END_TXN:
                     with self._lock:
                         if self._seen == self._which:
-                            steals.set()
+                            drops.set()
                         self._seen += 1
                 node.sendall(head + body)
         _shut(node)
 
-    def _carry_answers(
-        self, node: socket.socket, client: socket.socket, steals: threading.Event
+    def _carry_responses(
+        self, node: socket.socket, client: socket.socket, drops: threading.Event
     ) -> None:
         with suppress(OSError):
             while chunk := node.recv(65536):
-                if steals.is_set():
-                    self.has_stolen = True
+                if drops.is_set():
+                    self.has_dropped = True
                     break
                 client.sendall(chunk)
         _shut(client)
