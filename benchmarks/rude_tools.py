@@ -1,4 +1,4 @@
-"""Tools of all misbehaving clients: connections, a deadline, and two ways to send."""
+"""The common part of misbehaving clients: connections, a deadline, and two ways to send."""
 
 import contextlib
 import select

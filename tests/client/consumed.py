@@ -67,7 +67,7 @@ def values(records: Iterable[ConsumerRecord]) -> list[Any]:
 
 
 def poll_until(condition: Callable[[], bool], *polled: Any, patience_s: float = PATIENCE_S) -> None:
-    """Polls the consumers, whose records are dropped, until the condition holds."""
+    """Polls the consumers until the condition holds. Their records are dropped."""
 
     def poll_all() -> None:
         for one in polled:

@@ -66,7 +66,7 @@ def test_a_cursor_from_a_field_of_the_response() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"url": "ftp://x"}, "url must be http://host/"),
         ({"url": "http://x", "evryMs": "1"}, "did you mean everyMs?"),
@@ -74,8 +74,8 @@ def test_a_cursor_from_a_field_of_the_response() -> None:
         ({"url": "http://x", "headers": "[1]"}, "headers must be a JSON object"),
     ],
 )
-def test_invalid_options_are_refused(options: dict[str, str], said: str) -> None:
-    with pytest.raises(OptionError, match=said):
+def test_invalid_options_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         read_options(options)
 
 

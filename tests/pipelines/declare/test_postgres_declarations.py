@@ -54,7 +54,7 @@ def test_a_file_declares_tables_and_events(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("me@host", "me:secret@host", "a pipeline must not contain a password"),
         ("postgresql://me@host/db", "host=h password = x", "must not contain a password"),
@@ -71,12 +71,12 @@ def test_a_file_declares_tables_and_events(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_declarations_are_reported_with_their_location(
-    tmp_path: Path, old: str, new: str, said: str
+    tmp_path: Path, old: str, new: str, message: str
 ) -> None:
     assert old in YAML
     content = YAML.replace(old, new).replace("schema: columns", "columns")
     with pytest.raises(mp.PipelineError) as caught:
         mp.load(written(tmp_path, "pg.yaml", content))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "pg.yaml:" in str(caught.value)
     assert "secret" not in str(caught.value)

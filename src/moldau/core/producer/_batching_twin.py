@@ -50,7 +50,7 @@ class Limits(NamedTuple):
 
 
 class Hooks(NamedTuple):
-    """Callbacks of an appender. The compiled one needs no lock."""
+    """The callbacks of an appender. The compiled one needs no lock."""
 
     now_ms: Callable[[], int]
     wake: Callable[[], None]

@@ -39,8 +39,8 @@ def word_of(kind: type[Word], value: object, what: str, spot: Spot) -> Word:
 
 
 def on_error_of(word: str | None, dead_letter: str | None, spot: Spot) -> OnError:
-    """The action of a source for bad records: `on_error`, or by default dead letters if it names a
-    topic for them.
+    """Decides how a source handles bad records: as `on_error` says, or as dead letters if it
+    names a topic for them.
     """
     if word is not None:
         return word_of(OnError, word, "on_error", spot)

@@ -119,7 +119,7 @@ def flow(
 
 
 def reaction_of(word: str | None, expected: tuple[Expectation, ...], spot: Spot) -> OnError | None:
-    """The action of a step for bad rows. Without `on_error`, rows that fail an expectation are an
+    """Decides how a step handles bad rows. Without `on_error`, rows that fail an expectation are an
     error.
     """
     if word is not None:
