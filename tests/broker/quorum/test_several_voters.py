@@ -14,12 +14,13 @@ from broker.quorum.quorum_cluster import (
 from support.waiting import until
 
 from moldau.broker.quorum.listener import QuorumListener
-from moldau.core.quorum.rpc import EndQuorumEpochRequest
+from moldau.core.quorum.positions import FIRST_POSITION
+from moldau.core.quorum.rpc import EndQuorumEpochRequest, FetchSnapshotRequest
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.disk.failures import DiskFullError
 from moldau.testing.simulated_disk import Effect
-from moldau.types import BrokerId
+from moldau.types import BrokerId, LeaderEpoch
 
 
 def batches_of(member: Member) -> list[tuple[int, int, int]]:
@@ -219,3 +220,39 @@ async def test_a_controller_that_cannot_be_active_hands_over() -> None:
         assert cluster.members[1].failures == []
     finally:
         await cluster.close()
+
+
+async def test_a_voter_leaves_a_quorum_that_has_lost_what_was_committed() -> None:
+    """Two of three disks were replaced by empty ones under the same names."""
+    async with running_quorum(is_static=True) as cluster:
+        leader = await cluster.commit("committed")
+        await cluster.wait_until_equal()
+        kept = cluster.members[leader.id % 3 + 1]
+        cluster.isolate(kept.id)
+        others = [number for number in (1, 2, 3) if number != kept.id]
+        for number in others:
+            await cluster.kill(number)
+            cluster.wipe(number)
+        for number in others:
+            await cluster.start(number)
+        # Each election has a later epoch.
+        while (other := await cluster.wait_for_leader()).quorum.leader_epoch <= (
+            kept.quorum.leader_epoch
+        ):
+            await cluster.stop(other.id)
+            await cluster.start(other.id)
+        await other.commit("something else")
+        cluster.heal()
+        await until(lambda: bool(kept.failures))
+        assert "everything before" in kept.failures[0]
+        assert kept.values.keys() == {"committed"}
+        with pytest.raises(KafkaError):
+            await kept.quorum.answer(
+                FetchSnapshotRequest(
+                    replica=cluster.voter(other.id).key,
+                    epoch=LeaderEpoch(1),
+                    snapshot=FIRST_POSITION,
+                    position=0,
+                    max_bytes=1,
+                )
+            )

@@ -10,6 +10,7 @@ from moldau.core.quorum.rpc import (
     AddVoterRequest,
     ApiVersionsRequest,
     ChangeVotersResponse,
+    FetchRequest,
     RemoveVoterRequest,
     Request,
     Response,
@@ -182,3 +183,30 @@ async def test_a_snapshot_has_the_voters_of_its_own_end(is_committed: bool) -> N
         assert found.by_id.keys() == ({1} if is_committed else {1, 2})
         cluster.heal()
         assert await adding is ErrorCode.NONE
+
+
+async def test_a_broker_observes_and_never_votes() -> None:
+    async with running_quorum() as cluster:
+        await cluster.commit("first")
+        cluster.add_node(4)
+        broker = await cluster.start(
+            4,
+            {
+                "process.roles": "broker",
+                "listeners": "PLAINTEXT://127.0.0.1:1004",
+            },
+        )
+        await until(lambda: "first" in broker.values)
+        killed = await cluster.wait_for_leader()
+        await cluster.kill(killed.id)
+        leader = await cluster.commit("second")
+        await cluster.wait_until_equal()
+        assert broker.values.keys() == {"first", "second"}
+        assert broker.quorum.leader_address == ("127.0.0.1", leader.id)
+        assert not broker.quorum.is_voter
+        sent = {type(request) for sender, request in cluster.requests if sender == 4}
+        assert sent == {FetchRequest}
+        await cluster.kill(leader.id)
+        await cluster.start(killed.id)
+        await cluster.commit("third")
+        await cluster.wait_until_equal()

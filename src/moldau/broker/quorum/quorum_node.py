@@ -264,9 +264,9 @@ class QuorumNode:
 
     async def wait_for_leader(self) -> None:
         """Waits until this node knows who leads; if it does, until it may append. The caller bounds
-        the wait. Raises KafkaError if this node fails.
+        the wait. Raises KafkaError if this node fails or stops.
         """
-        if self.failure is not None:
+        if self.failure is not None or self._is_stopping:
             raise self._not_leading()
         is_known = self.leader_id != NO_LEADER
         if not (self.is_leader if self._machine.is_leader else is_known):
