@@ -338,7 +338,7 @@ class Cluster:
     # Clients
 
     def append(self, node: Node) -> bool:
-        """Appends as the active controller does, which waits until it knows its epoch's first record."""
+        """Appends a value as the active controller does: after its epoch's first record."""
         machine = node.machine
         if machine is None or not machine.is_leader or machine.high_watermark < 0:
             return False

@@ -1,5 +1,6 @@
-"""The leader of the quorum, as the listeners know it. This node leads only once everything before its
-epoch was delivered; what belongs to its leadership ends at once when it does not lead any longer.
+"""The leader of the quorum, as the listeners know it. This node leads only once everything before
+its epoch was delivered; what belongs to its leadership ends at once when it does not lead any
+longer.
 """
 
 import asyncio
