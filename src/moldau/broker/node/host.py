@@ -1,5 +1,6 @@
-"""The machine that a node runs on, apart from its clock. A simulation replaces it. Threads and outgoing connections come from the event loop: a node starts slow work only by
-`run_in_executor` and connections only by `create_connection`.
+"""The machine that a node runs on, apart from its clock. A simulation replaces it. Threads and
+outgoing connections come from the event loop: a node starts slow work only by `run_in_executor`
+and connections only by `create_connection`.
 """
 
 from dataclasses import field
