@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +19,8 @@ POLL_S = 0.05
 SESSION = {"broker.session.timeout.ms": "60000", "request.timeout.ms": "30000"}
 # A little more than the time between two checks of the sessions, so that none counts as late.
 STEP_MS = 7_600
+Send = Callable[..., Coroutine[Any, Any, Any]]
+
 NAMES = [f"large-{number}" for number in range(100)]
 
 
@@ -66,9 +68,11 @@ async def turns(node: Bench) -> None:
     await node.quorum.wait_committed(node.quorum.last_offset)
 
 
-async def last_attempt(node: Bench, threads: GatedThreads) -> tuple[asyncio.Future[Any], Any]:
+async def last_attempt(
+    node: Bench, threads: GatedThreads, send: Send | None = None
+) -> tuple[asyncio.Future[Any], Any]:
     """A large decision that has lost one race, and the gate of its second attempt."""
-    large = asyncio.ensure_future(node.ask(create(*NAMES)))
+    large = asyncio.ensure_future((send or node.ask)(create(*NAMES), 7))
     first = await threads.gates.get()
     assert (await node.ask(create("between"))).topics[0].error_code == ErrorCode.NONE
     first.set()
@@ -144,7 +148,7 @@ async def test_a_controller_that_stops_meanwhile_decides_nothing_any_more(tmp_pa
     async with bench(tmp_path / "data", SESSION) as node:
         with gated_threads() as threads:
             await node.lifecycle.close()
-            large, gate = await last_attempt(node, threads)
+            large, gate = await last_attempt(node, threads, node.controller.handle)
             small = asyncio.ensure_future(node.controller.handle(create("after"), 7))
             await turns(node)
             node.controller.close()

@@ -91,7 +91,8 @@ class Logs:
                     checkpointed = stored.of(partition, inventories.get(entry.name))
                 self._load_one(entry, checkpointed, is_clean=is_clean, now_ms=now_ms)
         if not is_clean:
-            # A killed process may have left their names in the page cache only.
+            # A killed process may have left all names here in the page cache only.
+            self._names.renamed()
             for log in self._all():
                 self._names.created(log.path)
             run_here(self.syncing_names())
