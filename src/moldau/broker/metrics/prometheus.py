@@ -37,6 +37,7 @@ class NodeCollector:
         """Yields None where other tasks may run."""
         yield from self._requests()
         yield from self._network()
+        yield from self._event_loop()
         yield from self._logs()
         yield from self._disks()
         yield from self._damage()
@@ -94,6 +95,9 @@ class NodeCollector:
             "Bytes of the reads that the page cache could not serve.",
             cold_reads.bytes,
         )
+
+    def _event_loop(self) -> Iterator[Metric]:
+        metrics = self._services.metrics
         yield GaugeMetricFamily(
             "moldau_event_loop_lag_seconds",
             "Delay with which the event loop ran its latest timer.",
@@ -117,6 +121,15 @@ class NodeCollector:
         for name, longest_ms in metrics.loop.recent_ms_by_api().items():
             by_api.add_metric([name], longest_ms / 1000)
         yield by_api
+        by_kind = GaugeMetricFamily(
+            "moldau_callback_held_max_seconds",
+            "The longest time in the last minute for which one callback that serves no request"
+            " blocked the event loop.",
+            labels=["kind"],
+        )
+        for name, longest_ms in metrics.loop.recent_ms_by_kind().items():
+            by_kind.add_metric([name], longest_ms / 1000)
+        yield by_kind
 
     def _held_back(self) -> Iterator[Metric]:
         metrics = self._services.metrics

@@ -88,7 +88,7 @@ class NodeParts:
         self.groups = GroupCoordinator(
             self.replicas, clock, self.settings, self.feed, chance=chance
         )
-        self.tasks = Tasks()
+        self.tasks = Tasks(are_measured=True)
         self.peers = LocalPeers(config.node_id, self.settings, clock)
         self.producer_ids = ProducerIds(config.node_id, self.channel, self._broker_epoch)
         self.markers = TransactionMarkers(self.peers, self.feed, clock)
