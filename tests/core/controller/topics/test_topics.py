@@ -336,3 +336,25 @@ def test_new_partitions_can_be_validated_only(cluster: Cluster) -> None:
     assert len(cluster.image.topics["t"].partitions) == 1
     with pytest.raises(KafkaError):
         grow(cluster, "t", 20_000)
+
+
+def test_names_are_told_apart_in_linear_time(cluster: Cluster) -> None:
+    """A hundred thousand names once kept a thread busy for more than a minute."""
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    requested = [
+        CreatePartitionsTopic(name=Name(f"n-{number}"), count=9, assignments=None)
+        for number in range(300)
+    ]
+    response = cluster.send(CreatePartitionsRequest(topics=requested))
+    assert len(response.results) == 300
+    assert compared < 3_000

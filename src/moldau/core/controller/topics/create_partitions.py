@@ -1,5 +1,7 @@
 """CreatePartitions: adds partitions to a topic; it never removes any."""
 
+from collections import Counter
+
 from moldau.core.controller.decision_context import (
     RECORDS_PER_REQUEST_MAX,
     DecisionContext,
@@ -27,8 +29,8 @@ from moldau.protocol.wire.schema import Message
 def decide_create_partitions(
     context: DecisionContext, request: CreatePartitionsRequest, _version: int
 ) -> Decision[Message, CreatePartitionsResponse]:
-    names = [topic.name for topic in request.topics]
-    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    times = Counter(topic.name for topic in request.topics)
+    twice = {name: count for name, count in times.items() if count > 1}
     results = [
         _result(name, KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
         for name in twice
