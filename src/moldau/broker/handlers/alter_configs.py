@@ -3,6 +3,7 @@
 from moldau.broker.cluster.config_requests import ChangeResult, ResourceChange, local_results
 from moldau.broker.server.context import RequestContext
 from moldau.config.alter import Change
+from moldau.net.slices import free_in_slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -16,7 +17,7 @@ async def handle_alter_configs(
     ctx: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
     changes = await ctx.work(_changes, request)
-    results = await local_results(ctx.broker, changes, validate_only=request.validate_only)
+    results = await local_results(ctx, changes, validate_only=request.validate_only)
     left = [r for r, known in zip(request.resources, results, strict=True) if known is None]
     decided: list[AlterConfigsResourceResponse] = []
     if left:
@@ -24,7 +25,9 @@ async def handle_alter_configs(
         answer = await ctx.broker.controller.send(rest, ctx.version)
         assert isinstance(answer, AlterConfigsResponse)
         decided = answer.responses
-    return await ctx.work(_response, request, results, decided)
+    response = await ctx.work(_response, request, results, decided)
+    await free_in_slices(changes, results, decided)
+    return response
 
 
 def _response(
