@@ -269,10 +269,15 @@ class GroupCoordinator:
         return describe_group(self._runtime.of_key(group_id).shard.registry, group_id, version)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> list[DeletableGroupResult]:
+        """Each group once, however often it is named."""
         results: list[DeletableGroupResult] = []
+        seen: set[str] = set()
         by_host: dict[GroupHost, list[str]] = {}
 
         def find_host(group_id: str) -> None:
+            if group_id in seen:
+                return
+            seen.add(group_id)
             try:
                 by_host.setdefault(self._runtime.of_key(group_id), []).append(group_id)
             except KafkaError as error:
