@@ -4,11 +4,19 @@ import asyncio
 import inspect
 import itertools
 import time
+from typing import Any
 
 import pytest
 
 from moldau.net import slices
-from moldau.net.slices import ITEMS_BETWEEN_CHECKS, SLICE_S, Slices, in_slices
+from moldau.net.slices import (
+    ITEMS_BETWEEN_CHECKS,
+    SLICE_S,
+    Slices,
+    free_in_slices,
+    in_slices,
+    once_in_slices,
+)
 
 
 def test_short_work_is_done_at_once() -> None:
@@ -32,6 +40,42 @@ async def test_long_work_is_done_in_order_and_others_have_their_turns(
     assert inspect.isawaitable(outcome)
     assert await outcome == list(range(4 * ITEMS_BETWEEN_CHECKS))
     assert [at for at, each in enumerate(seen) if each == "other"] == [8, 17, 26, 35]
+
+
+async def turns_until_done(work: asyncio.Future[Any]) -> int:
+    turns = 0
+    while not work.done():
+        await asyncio.sleep(0)
+        turns += 1
+    return turns
+
+
+def test_short_work_on_distinct_items_is_done_at_once() -> None:
+    assert once_in_slices(str, [1, 2, 1, 3], abs, "".join) == "123"
+    assert once_in_slices(str, [1, -1, 2, -3, 3], abs, "".join) == "12-3"
+
+
+@pytest.mark.parametrize("items", [[7] * 800, [*range(400), *range(400)]])
+async def test_others_have_their_turns_while_items_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch, items: list[int]
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    outcome = once_in_slices(lambda item: item, items, abs, list)
+    assert inspect.isawaitable(outcome)
+    work = asyncio.ensure_future(outcome)
+    assert await turns_until_done(work) >= 800 // ITEMS_BETWEEN_CHECKS
+    assert work.result() == list(dict.fromkeys(items))
+
+
+async def test_others_have_their_turns_while_objects_are_freed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+    numbers = range(10_000)
+    collections = list(numbers), set(numbers), dict.fromkeys(numbers)
+    work = asyncio.ensure_future(free_in_slices(*collections))
+    assert await turns_until_done(work) >= 30
+    assert [len(each) for each in collections] == [0, 0, 0]
 
 
 async def test_each_turn_of_the_loop_runs_one_slice_of_long_work(

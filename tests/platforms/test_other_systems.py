@@ -27,6 +27,14 @@ MACOS_QUICK = (
 )
 MACOS_ALL = ("tests/storage", "tests/broker", "tests/system/node", "tests/testing")
 WINDOWS_SUITES = ("tests/third_party/test_our_clients.py", "tests/net")
+WINDOWS_CLIENTS_QUICK = (
+    "tests/client/admin/test_admin.py",
+    "tests/client/consumer/test_aio_consumer.py",
+    "tests/client/consumer/test_groups.py",
+    "tests/client/producer/test_aio_producer.py",
+    "tests/client/producer/test_transactional_producer.py",
+)
+NEEDS_A_CACHE = "tests/client/cluster/test_typed_arguments.py::test_mypy"
 WINDOWS_CASES = "tests/platforms/windows_cases.py"
 
 A_SYNC = """
@@ -192,6 +200,17 @@ def test_all_of_storage_and_nodes_works_with_what_macos_has() -> None:
 
 def test_clients_work_with_what_windows_has(bootstrap: str) -> None:
     done = suite("platforms.as_on_windows", "-x", *WINDOWS_SUITES, KAFKA_UNDER_TEST=bootstrap)
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+def test_groups_transactions_and_admin_work_with_what_windows_has() -> None:
+    done = suite("platforms.broker_elsewhere", "-x", *WINDOWS_CLIENTS_QUICK)
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+@pytest.mark.slow
+def test_all_client_suites_pass_with_what_windows_has() -> None:
+    done = suite("platforms.broker_elsewhere", "tests/client", f"--deselect={NEEDS_A_CACHE}")
     assert done.returncode == 0, done.stdout[-4000:]
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from itertools import count
 
+from moldau.net.loop_holds import measured
 from moldau.net.slices import Slices
 from moldau.unexpected import apart
 
@@ -115,7 +116,7 @@ class Clock:
                 timer = heapq.heappop(self._heap)[2]
                 callback, timer.callback = timer.callback, None
                 if callback is not None:
-                    apart(_log, "a timer", callback)
+                    apart(_log, "a timer", measured, "timer", callback)
                     if slices.is_over:
                         # Other callbacks run before the rest.
                         break

@@ -6,13 +6,18 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
+from moldau.net.loop_holds import Measured, ended
+
 _log = logging.getLogger(__name__)
 
 
 class Tasks:
-    """A task that fails is logged once and does not affect others. `close` ends them all."""
+    """A task that fails is logged once and does not affect others. `close` ends them all. With
+    `are_measured`, steps that hold the loop are reported.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, *, are_measured: bool = False) -> None:
+        self._are_measured = are_measured
         # Not a set: tasks end in the order in which they began, not in that of their addresses.
         self._running: dict[asyncio.Task[Any], None] = {}
         self._closed = False
@@ -25,6 +30,8 @@ class Tasks:
         expects: tuple[type[Exception], ...] = (),
     ) -> asyncio.Task[Any]:
         """`expects`: failures that are handled where the task is awaited, and need no log line."""
+        if self._are_measured:
+            coroutine = Measured(coroutine, partial(ended, "task", name))
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._running[task] = None
         task.add_done_callback(partial(self._ended, expects))

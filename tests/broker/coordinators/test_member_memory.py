@@ -10,6 +10,7 @@ from moldau.core.groups.member import Caller, weight_of
 from moldau.core.groups.settings import PROTOCOL_METADATA_BYTES_MAX, PROTOCOLS_MAX
 from moldau.net.clock import ShiftedClock
 from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from moldau.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 
 # All of them share one object, so that the test itself takes little memory.
@@ -39,6 +40,20 @@ async def test_large_members_are_refused_beyond_a_limit_until_others_leave(
         node.clock.advance(1_000)
         again = await node.join("large again", protocols=LARGE, version=3)
         assert again.error_code == ErrorCode.NONE
+
+
+async def test_too_many_protocols_are_refused_before_they_are_compared(tmp_path: Path) -> None:
+    async with running_groups(tmp_path) as node:
+        request = JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=[JoinGroupRequestProtocol(name="same")] * (PROTOCOLS_MAX + 1),
+        )
+        answer = await node.ask(request, 3)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        del request.protocols[0]
+        assert (await node.ask(request, 3)).error_code == ErrorCode.NONE
 
 
 def test_small_members_have_a_reserve_and_a_limit() -> None:

@@ -15,7 +15,10 @@ from support.waiting import until
 from moldau.broker.handlers.write_txn_markers import AT_ONCE
 from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+from moldau.protocol.messages.write_txn_markers import (
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from moldau.types import BrokerId, Offset, TopicPartition
 
 
@@ -80,6 +83,29 @@ async def test_others_have_their_turn_between_many_markers(tmp_path: Path) -> No
         steps = [after - before for before, after in pairwise(written)]
         assert max(steps) == AT_ONCE
         assert await ending == dict.fromkeys(places, ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("shape", ["markers", "topics", "indexes"])
+async def test_others_have_their_turn_between_parts_without_markers(
+    tmp_path: Path, shape: str
+) -> None:
+    count = 10_000
+    async with running_markers(tmp_path) as node:
+        only = marker(("t", 0))
+        if shape == "markers":
+            only.topics = []
+        elif shape == "topics":
+            only.topics = [WritableTxnMarkerTopic(name="t")] * count
+        else:
+            only.topics[0].partition_indexes = [0] * count
+        request = WriteTxnMarkersRequest(markers=[only] * (count if shape == "markers" else 1))
+        answering = asyncio.ensure_future(node.ask(request, 1))
+        turns = 0
+        while not answering.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= 10
+        assert len(answering.result().markers) == (shape == "indexes")
 
 
 async def test_a_cancelled_request_leaves_nothing(tmp_path: Path) -> None:

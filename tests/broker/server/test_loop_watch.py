@@ -1,4 +1,4 @@
-"""Requests that block the event loop are counted, and the log names their client."""
+"""What blocks the event loop is counted and logged, with its client if it is a request."""
 
 import asyncio
 import logging
@@ -7,11 +7,16 @@ from pathlib import Path
 
 import pytest
 from broker.data_node import running
+from broker.node.test_node import node_with
 
+from moldau.broker.coordinators.timers import KeyedTimers
 from moldau.broker.handlers.table import HANDLERS
 from moldau.broker.server.dispatch import Dispatcher
 from moldau.broker.server.handler_table import HandlerTable
 from moldau.broker.server.loop_watch import SLOW_MS, RecentMax
+from moldau.core.coordinator.effects import TimerKey
+from moldau.net.loop_holds import measured
+from moldau.net.tasks import Tasks
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from moldau.protocol.wire.frame import build_request
@@ -58,6 +63,39 @@ async def test_a_request_that_holds_the_loop_is_named(
     watch = context.broker.metrics.loop
     assert watch.recent_ms() >= SLOW_MS
     assert watch.recent_ms_by_api()["API_VERSIONS"] >= SLOW_MS
+
+
+async def test_timers_and_tasks_that_hold_the_loop_are_named_without_a_client(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = node_with(tmp_path)
+    await node.start()
+    watch = node.metrics.loop
+    tasks, done = Tasks(are_measured=True), asyncio.Event()
+
+    async def steps() -> None:
+        await asyncio.sleep(0)
+        work_for(SLOW_MS)
+        done.set()
+
+    def fired(key: TimerKey) -> None:
+        assert key == ("join", "wide")
+        work_for(SLOW_MS)
+        _ = tasks.start(steps(), "load everything")
+
+    with caplog.at_level(logging.WARNING):
+        KeyedTimers(node.clock, fired).start(("join", "wide"), 0)
+        await done.wait()
+        await tasks.close()
+    (line,) = [r.getMessage() for r in caplog.records if "blocked" in r.getMessage()]
+    assert "a timer (KeyedTimers._check(('join', 'wide'))) blocked all requests for" in line
+    recent_ms = watch.recent_ms_by_kind()
+    assert min(recent_ms["timer"], recent_ms["task"], watch.recent_ms()) >= SLOW_MS
+    await node.stop()
+    # Other nodes may still run in the same loop.
+    longest_ms = watch.recent_ms()
+    measured("timer", work_for, longest_ms + SLOW_MS)
+    assert watch.recent_ms() == longest_ms
 
 
 def test_a_maximum_is_forgotten_after_a_minute() -> None:

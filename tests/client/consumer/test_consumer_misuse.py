@@ -105,6 +105,7 @@ def test_every_call_of_a_second_thread_is_refused(node: ThreadBroker) -> None:
         poller.join()
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_process_cannot_use_its_parents_consumer(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"a", b"b"], 0)

@@ -1,5 +1,6 @@
 """The blocking producer against a real node: records arrive, and misuse is an error."""
 
+import os
 import sys
 import threading
 from typing import Any
@@ -399,9 +400,8 @@ def test_a_missing_partition_is_refused_at_once(node: ThreadBroker) -> None:
     assert values_of(node, topic) == []
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_process_cannot_use_its_parents_client(node: ThreadBroker) -> None:
-    import os
-
     topic = fresh_topic(node)
     with producer_of(node) as producer:
         producer.send(topic, b"parent").result(PATIENCE_S)

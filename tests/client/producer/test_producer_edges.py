@@ -228,6 +228,7 @@ def test_wrong_headers_are_named_in_the_error(node: ThreadBroker, headers: Any) 
         producer.send("any", b"a", headers=headers)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_process_gets_no_outcomes_of_its_parents_records(node: ThreadBroker) -> None:
     topic = fresh_topic(node)
     with producer_of(node, linger_ms=60_000) as producer:

@@ -26,9 +26,9 @@ def new_segment(path: Path) -> Segment:
     return segment
 
 
-def fill(segment: Segment, count: int = 50, value: bytes = b"v" * 20) -> None:
+def fill(segment: Segment, count: int = 50, value: bytes = b"v" * 20, *, first: int = 0) -> None:
     """Batches of two records, with a gap of one offset between them."""
-    for number in range(count):
+    for number in range(first, first + count):
         base = BASE + 3 * number
         batch = records_batch(
             [value, value], BatchOptions(base_offset=base), timestamp_ms=1_000 + 10 * number
@@ -36,6 +36,11 @@ def fill(segment: Segment, count: int = 50, value: bytes = b"v" * 20) -> None:
         position = segment.size
         segment.append([batch])
         segment.index_batch(position, Offset(base + 1), 1_001 + 10 * number)
+
+
+def close_indexes(segment: Segment) -> None:
+    segment.offset_index.close()
+    segment.time_index.close()
 
 
 @pytest.fixture(params=[False, True], ids=["active", "sealed"])
@@ -141,6 +146,40 @@ def test_a_rebuilt_index_equals_the_one_made_by_appending(segment: Segment) -> N
     # A rebuild ends like a seal, with the largest timestamp.
     assert segment.time_index.entries[: len(times)] == times
     assert segment.time_index.last_entry == (1_491, BASE + 148)
+
+
+@pytest.mark.parametrize(
+    ("appended", "is_rolled"), [(0, False), (1, False), (20, False), (20, True)]
+)
+def test_a_thread_rebuilds_the_indexes_of_a_segment_that_may_grow(
+    tmp_path: Path, appended: int, is_rolled: bool
+) -> None:
+    (tmp_path / "a").mkdir()
+    segment, expected = new_segment(tmp_path / "a"), new_segment(tmp_path)
+    fill(segment)
+    fill(expected, 50 + appended)
+    expected.rebuild_indexes()
+    close_indexes(segment)
+    segment.offset_index.path.write_bytes(b"abc")
+    segment.time_index.path.write_bytes(b"abc")
+    adopt = segment.examination()()
+    if appended:
+        # An append does not wait for the thread: it puts an index of its own into place.
+        fill(segment, appended, first=50)
+    if is_rolled:
+        segment.seal()
+    adopt()
+    assert segment.offset_index.entries == expected.offset_index.entries
+    assert set(expected.time_index.entries) <= set(segment.time_index.entries)
+    assert segment.time_index.last_entry == expected.time_index.last_entry
+    assert segment.max_timestamp == expected.max_timestamp
+    close_indexes(segment)
+    assert segment.offset_index.entries == expected.offset_index.entries
+    if not is_rolled:
+        # And it is indexed as before from here on.
+        fill(segment, 20, first=50 + appended)
+        fill(expected, 20, first=50 + appended)
+        assert segment.offset_index.entries == expected.offset_index.entries
 
 
 def test_the_largest_timestamp_is_known_after_opening_again(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from moldau.config.describe import (
 )
 from moldau.core.controller.topics.topic_names import name_problem
 from moldau.core.metadata.image import MetadataImage
-from moldau.net.slices import in_slices
+from moldau.net.slices import once_in_slices
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -55,13 +55,12 @@ _NAMELESS: dict[int, str] = {
 def described_configs(
     node: NodeServices, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
-    distinct = {
-        (setting.resource_type, setting.resource_name, _keys(setting.configuration_keys)): setting
-        for setting in request.resources
-    }
     description = _Description(node, request)
-    return in_slices(
-        description.of, distinct.values(), lambda rows: DescribeConfigsResponse(results=rows)
+    return once_in_slices(
+        description.of,
+        request.resources,
+        lambda each: (each.resource_type, each.resource_name, _keys(each.configuration_keys)),
+        lambda rows: DescribeConfigsResponse(results=rows),
     )
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from moldau.broker.node.loggers import change_levels
-from moldau.broker.server.context import BrokerServices
+from moldau.broker.server.context import BrokerServices, RequestContext
 from moldau.config.alter import Change, altered, replaced
 from moldau.config.broker import BrokerConfig
 from moldau.config.dynamic import DYNAMIC_SETTINGS
-from moldau.net.slices import slices_of
+from moldau.net.slices import free_in_slices, slices_of
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -40,21 +40,23 @@ class ChangeResult(NamedTuple):
 
 
 async def local_results(
-    broker: BrokerServices, change: Sequence[ResourceChange], *, validate_only: bool
+    ctx: RequestContext, change: Sequence[ResourceChange], *, validate_only: bool
 ) -> list[ChangeResult | None]:
     """The result for each resource, or None if the controller decides."""
-    times = Counter((each.kind, each.name) for each in change)
+    times = await ctx.work(lambda: Counter((each.kind, each.name) for each in change))
 
     def result_of(each: ResourceChange) -> ChangeResult | None:
         if times[each.kind, each.name] > 1:
             detail = "Each resource must appear at most once."
             return ChangeResult(ErrorCode.INVALID_REQUEST, detail)
         try:
-            return _result(broker, each, validate_only=validate_only)
+            return _result(ctx.broker, each, validate_only=validate_only)
         except KafkaError as error:
             return ChangeResult(error.code, error.detail or None)
 
-    return await slices_of(result_of, change)
+    results = await slices_of(result_of, change)
+    await free_in_slices(times)
+    return results
 
 
 def _result(

@@ -105,7 +105,7 @@ class BrokerLifecycle:
         self._metadata = metadata
         self._settings = settings
         self._clock = clock
-        self._tasks = Tasks()
+        self._tasks = Tasks(are_measured=True)
         self._milestones = _Milestones()
         self._wake = asyncio.Event()
         self._wants_unfence = False

@@ -42,7 +42,7 @@ class TopicCreation:
     def __init__(self, channel: ControllerChannel, settings: ConfigHolder) -> None:
         self._channel = channel
         self._settings = settings
-        self._tasks = Tasks()
+        self._tasks = Tasks(are_measured=True)
         self._running: dict[str, asyncio.Task[Outcomes]] = {}
         self._logged: dict[str, ErrorCode] = {}
 

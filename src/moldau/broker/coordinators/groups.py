@@ -24,7 +24,8 @@ from moldau.core.groups.group_shard import GroupShard
 from moldau.core.groups.joining import Join
 from moldau.core.groups.listing import count_groups, count_members, describe_group
 from moldau.core.groups.member import Caller
-from moldau.core.groups.settings import GroupSettings
+from moldau.core.groups.responses import join_refused
+from moldau.core.groups.settings import PROTOCOLS_MAX, GroupSettings
 from moldau.core.groups.turns import GroupTurn
 from moldau.net.chance import SYSTEM_CHANCE
 from moldau.net.slices import Slices, slices_of
@@ -136,6 +137,8 @@ class GroupCoordinator:
         self, request: JoinGroupRequest, version: int, caller: Caller
     ) -> JoinGroupResponse:
         host = self._runtime.of_key(request.group_id)
+        if len(request.protocols) > PROTOCOLS_MAX:
+            return join_refused(ErrorCode.INVALID_REQUEST, request.member_id)
         # A protocol that is named twice: the first one counts, as in Kafka.
         protocols = {p.name: p.metadata for p in reversed(request.protocols)}
         ordered = dict.fromkeys(p.name for p in request.protocols)
@@ -266,10 +269,15 @@ class GroupCoordinator:
         return describe_group(self._runtime.of_key(group_id).shard.registry, group_id, version)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> list[DeletableGroupResult]:
+        """Each group once, however often it is named."""
         results: list[DeletableGroupResult] = []
+        seen: set[str] = set()
         by_host: dict[GroupHost, list[str]] = {}
 
         def find_host(group_id: str) -> None:
+            if group_id in seen:
+                return
+            seen.add(group_id)
             try:
                 by_host.setdefault(self._runtime.of_key(group_id), []).append(group_id)
             except KafkaError as error:

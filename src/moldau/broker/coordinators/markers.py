@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from moldau.core.controller.topics.topic_names import TRANSACTION_STATE
 from moldau.core.coordinator.placement import partition_for
+from moldau.net.loop_holds import measured
 from moldau.net.tasks import Tasks
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, error_code
@@ -112,7 +113,7 @@ class TransactionMarkers:
         self._peers = peers
         self._feed = feed
         self._clock = clock
-        self._tasks = Tasks()
+        self._tasks = Tasks(are_measured=True)
         self._endings: dict[str, _Ending] = {}
         self._destinations: dict[BrokerId, _Destination] = {}
 
@@ -131,7 +132,8 @@ class TransactionMarkers:
         ending = _Ending(marker, partition_for(transactional_id, count), on_done)
         self._endings[transactional_id] = ending
         # Not at once: the caller is in the middle of its own turn.
-        asyncio.get_running_loop().call_soon(self._route, ending, sorted(ending.missing))
+        loop = asyncio.get_running_loop()
+        loop.call_soon(measured, "marker", self._route, ending, sorted(ending.missing))
 
     def cancel(self, coordinator_partition: int) -> None:
         """That partition of __transaction_state is coordinated elsewhere. No callback is called."""
@@ -190,7 +192,7 @@ class TransactionMarkers:
 
     def _finish(self, ending: _Ending, code: ErrorCode) -> None:
         # A failure in the coordinator's callback must not hold up other markers.
-        asyncio.get_running_loop().call_soon(self._notify, ending, code)
+        asyncio.get_running_loop().call_soon(measured, "marker", self._notify, ending, code)
 
     def _notify(self, ending: _Ending, code: ErrorCode) -> None:
         if self._is_alive(ending):

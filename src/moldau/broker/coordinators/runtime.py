@@ -53,7 +53,7 @@ class CoordinatorRuntime(Generic[ShardT]):
         self._feed = feed
         self._services = services
         self._hosts: dict[int, ShardHost[ShardT]] = {}
-        self._tasks = Tasks()
+        self._tasks = Tasks(are_measured=True)
         self._loading = asyncio.Lock()
 
     def start(self) -> None:

@@ -37,6 +37,7 @@ from moldau.core.coordinator.effects import (
 from moldau.core.coordinator.playback import Decoder, replay_batch
 from moldau.core.coordinator.refusals import as_coordinator_error
 from moldau.core.coordinator.shard import AnyShard
+from moldau.net.loop_holds import measured
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.records.batches import iterate_batches
@@ -347,11 +348,10 @@ class ShardHost(Generic[ShardT]):
                 self._write([encoded])
 
     def _flush_soon(self) -> None:
-        linger_ms = self._services.options().linger_ms
-        if linger_ms > 0:
+        if (linger_ms := self._services.options().linger_ms) > 0:
             self._services.clock.call_later(linger_ms, self._flush_gathered)
         else:
-            asyncio.get_running_loop().call_soon(self._flush_gathered)
+            asyncio.get_running_loop().call_soon(measured, "append", self._flush_gathered)
 
     def _flush_gathered(self) -> None:
         if self._gathered:

@@ -4,6 +4,7 @@ again.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from moldau.core.coordinator.effects import TimerKey
@@ -33,7 +34,7 @@ class KeyedTimers:
                 self._running[key] = (due_ms, timer)
                 return
             timer.cancel()
-        self._running[key] = (due_ms, self._clock.call_later(delay_ms, lambda: self._check(key)))
+        self._running[key] = (due_ms, self._clock.call_later(delay_ms, partial(self._check, key)))
 
     def stop(self, key: TimerKey) -> None:
         running = self._running.pop(key, None)
@@ -49,7 +50,8 @@ class KeyedTimers:
         due_ms, _ = self._running[key]
         left_ms = due_ms - self._clock.mono_ms()
         if left_ms > 0:
-            self._running[key] = (due_ms, self._clock.call_later(left_ms, lambda: self._check(key)))
+            timer = self._clock.call_later(left_ms, partial(self._check, key))
+            self._running[key] = (due_ms, timer)
         else:
             del self._running[key]
             self._fire(key)

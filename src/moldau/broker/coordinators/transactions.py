@@ -72,7 +72,7 @@ class TransactionCoordinator:
             clock, replicas.deadlines, replicas.cold_reads, self._options, self._requested
         )
         self._runtime = CoordinatorRuntime(kind, replicas, feed, services)
-        self._tasks = Tasks()
+        self._tasks = Tasks(are_measured=True)
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         """Requests that would begin the next transaction of an id while its last one is being
         completed.

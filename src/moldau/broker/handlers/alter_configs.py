@@ -8,6 +8,7 @@ from typing import TypeVar
 from moldau.broker.cluster.config_requests import ChangeResult, ResourceChange, local_results
 from moldau.broker.server.context import RequestContext
 from moldau.config.alter import Change
+from moldau.net.slices import free_in_slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages import alter_configs as full
 from moldau.protocol.messages import incremental_alter_configs as incremental
@@ -30,6 +31,7 @@ async def handle_alter_configs(
     changes = await ctx.work(_replacements, request)
     results = await _results(ctx, request.resources, changes, request_of, request.validate_only)
     responses = await ctx.work(_responses, full.AlterConfigsResourceResponse, changes, results)
+    await free_in_slices(changes, results)
     return full.AlterConfigsResponse(responses=responses)
 
 
@@ -47,6 +49,7 @@ async def handle_incremental_alter_configs(
     results = await _results(ctx, request.resources, changes, request_of, request.validate_only)
     each = incremental.AlterConfigsResourceResponse
     responses = await ctx.work(_responses, each, changes, results)
+    await free_in_slices(changes, results)
     return incremental.IncrementalAlterConfigsResponse(responses=responses)
 
 
@@ -82,7 +85,7 @@ async def _results(
     validate_only: bool,
 ) -> list[ChangeResult]:
     """The controller decides what this broker cannot; `request_of` builds the request for it."""
-    known = await local_results(ctx.broker, changes, validate_only=validate_only)
+    known = await local_results(ctx, changes, validate_only=validate_only)
     left = [resource for resource, result in zip(resources, known, strict=True) if result is None]
     if not left:
         return [result for result in known if result is not None]
@@ -90,7 +93,9 @@ async def _results(
     assert isinstance(
         answer, full.AlterConfigsResponse | incremental.IncrementalAlterConfigsResponse
     )
-    return await ctx.work(_joined, changes, known, answer)
+    results = await ctx.work(_joined, changes, known, answer)
+    await free_in_slices(known, answer.responses)
+    return results
 
 
 def _joined(

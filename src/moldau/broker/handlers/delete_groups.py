@@ -7,5 +7,5 @@ from moldau.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGr
 async def handle_delete_groups(
     ctx: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse:
-    group_ids = dict.fromkeys(request.groups_names)
-    return DeleteGroupsResponse(results=await ctx.broker.groups.delete_groups(group_ids))
+    results = await ctx.broker.groups.delete_groups(request.groups_names)
+    return DeleteGroupsResponse(results=results)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from moldau.broker.cluster.cluster_view import authorized_operations
 from moldau.broker.server.context import RequestContext
 from moldau.broker.server.exchange import ANSWER_BYTES_MAX
-from moldau.net.slices import in_slices
+from moldau.net.slices import once_in_slices
 from moldau.protocol.enums import ResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
@@ -38,7 +38,7 @@ def handle_describe_groups(
             described = _repeated(described, request.groups, ctx.version)
         return DescribeGroupsResponse(groups=described)
 
-    return in_slices(describe, dict.fromkeys(request.groups), answer)
+    return once_in_slices(describe, request.groups, str, answer)
 
 
 def _repeated(

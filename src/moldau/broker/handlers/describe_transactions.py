@@ -8,7 +8,7 @@ from functools import partial
 from moldau.broker.server.context import RequestContext
 from moldau.core.transactions.listing import describe_transaction
 from moldau.core.transactions.states import TransactionState
-from moldau.net.slices import in_slices
+from moldau.net.slices import once_in_slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.describe_transactions import (
@@ -21,9 +21,10 @@ from moldau.protocol.messages.describe_transactions import TransactionState as D
 def handle_describe_transactions(
     ctx: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse | Awaitable[DescribeTransactionsResponse]:
-    return in_slices(
+    return once_in_slices(
         partial(_described, ctx),
-        dict.fromkeys(request.transactional_ids),
+        request.transactional_ids,
+        str,
         lambda states: DescribeTransactionsResponse(transaction_states=states),
     )
 

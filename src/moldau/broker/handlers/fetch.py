@@ -22,7 +22,7 @@ from moldau.broker.records.waiting_fetch import Attempt, Cold, WaitingFetch, fin
 from moldau.broker.replicas.partition import Partition
 from moldau.broker.server.context import RequestContext
 from moldau.broker.server.memory_budget import SMALL_BYTES
-from moldau.net.slices import Slices
+from moldau.net.slices import Slices, free_in_slices
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.fetch import (
@@ -35,7 +35,7 @@ from moldau.protocol.versions import FETCH_TOPIC_IDS
 from moldau.storage.disk.cached_reads import NotCachedError
 from moldau.storage.disk.cached_views import view_of
 from moldau.storage.log.read import FoundBatches, Isolation
-from moldau.types import BrokerId, LeaderEpoch, Offset
+from moldau.types import NO_FETCH_SESSION, BrokerId, LeaderEpoch, Offset
 
 if TYPE_CHECKING:
     from moldau.storage.log.log import Log
@@ -60,8 +60,14 @@ def handle_fetch(
 
 async def _fetch_many(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
     """Handles a fetch of thousands of partitions."""
-    outcome = _begin(ctx, request, await ctx.work(requested_in, request))
-    return outcome if isinstance(outcome, FetchResponse) else await outcome
+    requested = await ctx.work(requested_in, request)
+    outcome = _begin(ctx, request, requested)
+    response = outcome if isinstance(outcome, FetchResponse) else await outcome
+    if response.session_id == NO_FETCH_SESSION:
+        # Otherwise the session has them.
+        del outcome
+        await free_in_slices(requested)
+    return response
 
 
 def _begin(

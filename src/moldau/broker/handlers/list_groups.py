@@ -16,7 +16,20 @@ from moldau.protocol.messages.list_groups import (
 def handle_list_groups(
     ctx: RequestContext, request: ListGroupsRequest
 ) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:
-    selected = GroupFilter(request.states_filter, request.types_filter)
+    if ctx.is_large:
+        return _list_large(ctx, request)
+    return _listed(ctx, GroupFilter(request.states_filter, request.types_filter))
+
+
+async def _list_large(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    selected = await ctx.work(GroupFilter, request.states_filter, request.types_filter)
+    response = _listed(ctx, selected)
+    return response if isinstance(response, ListGroupsResponse) else await response
+
+
+def _listed(
+    ctx: RequestContext, selected: GroupFilter
+) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:
     try:
         groups = ctx.broker.groups.all_groups()
     except KafkaError as error:

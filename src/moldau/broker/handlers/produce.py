@@ -67,6 +67,7 @@ LIGHT_OUTPUT_BYTES_MAX = 2 << 20
 _FLAGS_AT = ATTRIBUTES_OFFSET + 1
 _UNCOMMON = COMPRESSION_MASK | TRANSACTIONAL_FLAG
 _PRODUCER = struct.Struct(">qhi")
+_MOVED = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # Not an enum: 100,000 may be compared.
 
 
 class _Producer(NamedTuple):
@@ -125,11 +126,13 @@ def _answer(appends: "_Appends", response: ProduceResponse) -> ProduceResponse |
     ctx, request = appends.ctx, appends.request
     if request.acks == 0:
         # There is no response to report it: the client notices that the connection is closed.
-        for topic, partition in _failures(response):
-            raise MalformedRequestError(
-                f"Produce with acks=0 failed for {topic.name}-{partition.index}: "
-                f"{ErrorCode(partition.error_code).name}"
-            )
+        for topic in response.responses:
+            for partition in topic.partition_responses:
+                if partition.error_code:
+                    raise MalformedRequestError(
+                        f"Produce with acks=0 failed for {topic.name}-{partition.index}: "
+                        f"{ErrorCode(partition.error_code).name}"
+                    )
         return None
     if not appends.uncommitted:
         return _with_hints(ctx, response)
@@ -477,15 +480,6 @@ def _check_flags(flags: int, transactional_id: str | None, version: int) -> None
         raise without_transactional_id()
 
 
-def _failures(
-    response: ProduceResponse,
-) -> Iterator[tuple[TopicProduceResponse, PartitionProduceResponse]]:
-    for topic in response.responses:
-        for partition in topic.partition_responses:
-            if partition.error_code:
-                yield topic, partition
-
-
 def _with_hints(ctx: RequestContext, response: ProduceResponse) -> ProduceResponse:
     """Adds the new leaders of partitions that moved, and their endpoints."""
     if ctx.version < LEADER_HINTS_FROM:
@@ -493,8 +487,9 @@ def _with_hints(ctx: RequestContext, response: ProduceResponse) -> ProduceRespon
     image = ctx.broker.image
     moved = [
         (TopicPartition(topic.name or image.topic_name(topic.topic_id) or "", answer.index), answer)
-        for topic, answer in _failures(response)
-        if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        for topic in response.responses
+        for answer in topic.partition_responses
+        if answer.error_code == _MOVED
     ]
     response.node_endpoints = put_leader_hints(ctx, moved, LeaderIdAndEpoch, NodeEndpoint)
     return response

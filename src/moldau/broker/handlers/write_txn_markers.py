@@ -33,6 +33,8 @@ from moldau.types import ProducerEpoch
 
 AT_ONCE = 20
 """Then other tasks run: the first marker in a new log takes milliseconds."""
+_ROOM = 1_000
+"""Likewise, of a request's parts that add no marker."""
 
 # A transaction coordinator does not expect errors about the group coordinator.
 _REPORTED_AS_MOVED = frozenset(
@@ -49,23 +51,35 @@ async def handle_write_txn_markers(
 ) -> WriteTxnMarkersResponse:
     writes = _Writes(ctx)
     try:
-        for number, (marker, name, index) in enumerate(_keys(request), start=1):
-            writes.write(marker, name, index)
-            if number % AT_ONCE == 0:
+        room = _ROOM
+        for each in _keys(request):
+            if each is None:
+                room -= 1
+            else:
+                writes.write(*each)
+                room -= _ROOM // AT_ONCE
+            if room <= 0:
                 await others_first()
+                room = _ROOM
         await writes.wait_until_done()
     finally:
         writes.forget()
     return await ctx.work(writes.response)
 
 
-def _keys(request: WriteTxnMarkersRequest) -> Iterator[tuple[WritableTxnMarker, str, int]]:
+def _keys(
+    request: WriteTxnMarkersRequest,
+) -> Iterator[tuple[WritableTxnMarker, str, int] | None]:
+    """None for the parts of a request that add no marker, of which there may be very many."""
     for marker in request.markers:
-        named = (
-            (topic.name, index) for topic in marker.topics for index in topic.partition_indexes
-        )
-        for name, index in dict.fromkeys(named):
-            yield marker, name, index
+        yield None
+        seen: set[tuple[str, int]] = set()
+        for topic in marker.topics:
+            yield None
+            for index in topic.partition_indexes:
+                key = (topic.name, index)
+                yield None if key in seen else (marker, *key)
+                seen.add(key)
 
 
 class _Writes:

@@ -40,6 +40,7 @@ class NodeCollector:
         """Yields None where other tasks may run."""
         yield from self._requests()
         yield from self._network()
+        yield from self._event_loop()
         yield from self._metadata()
 
     def _metadata(self) -> Iterator[Metric]:
@@ -86,6 +87,9 @@ class NodeCollector:
         for listener in self._listeners:
             open_now.add_metric([listener.name], listener.connection_count)
         yield open_now
+
+    def _event_loop(self) -> Iterator[Metric]:
+        metrics = self._services.metrics
         yield GaugeMetricFamily(
             "moldau_event_loop_lag_seconds",
             "Delay with which the event loop ran its latest timer.",
@@ -109,6 +113,15 @@ class NodeCollector:
         for name, longest_ms in metrics.loop.recent_ms_by_api().items():
             by_api.add_metric([name], longest_ms / 1000)
         yield by_api
+        by_kind = GaugeMetricFamily(
+            "moldau_callback_held_max_seconds",
+            "The longest time in the last minute for which one callback that serves no request"
+            " blocked the event loop.",
+            labels=["kind"],
+        )
+        for name, longest_ms in metrics.loop.recent_ms_by_kind().items():
+            by_kind.add_metric([name], longest_ms / 1000)
+        yield by_kind
 
     def _held_back(self) -> Iterator[Metric]:
         metrics = self._services.metrics

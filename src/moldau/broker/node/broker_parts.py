@@ -73,7 +73,7 @@ class BrokerParts:
         self.replicas.on_directory_failure(self._directory_failed)
         self.topic_creation = TopicCreation(self.channel, settings)
         self.groups = GroupCoordinator(self.replicas, clock, settings, feed, chance=chance)
-        self.tasks = Tasks()
+        self.tasks = Tasks(are_measured=True)
         self.peers = LocalPeers(config.node_id, settings, clock)
         self.producer_ids = ProducerIds(config.node_id, forwarding, self._broker_epoch)
         self.markers = TransactionMarkers(self.peers, feed, clock)

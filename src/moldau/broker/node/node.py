@@ -29,6 +29,7 @@ from moldau.broker.server.memory_budget import MemoryBudget
 from moldau.broker.server.turns import Turns
 from moldau.config.broker import BrokerConfig
 from moldau.net.clock import Clock
+from moldau.net.loop_holds import unwatch_loop, watch_loop
 from moldau.net.tasks import Tasks
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
@@ -100,6 +101,7 @@ class Node:
         except BaseException:
             await self.stop()
             raise
+        watch_loop(self.metrics.loop.record_callback)
 
     def _new_listeners(self) -> Listeners:
         services = ListenerServices(
@@ -138,6 +140,7 @@ class Node:
 
     async def stop(self) -> None:
         """Flushes everything to the disk and releases the locks. May be called twice."""
+        unwatch_loop(self.metrics.loop.record_callback)
         parts = self._parts
         if parts is not None:
             # Other nodes take over while this one still serves.

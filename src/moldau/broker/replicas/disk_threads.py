@@ -23,7 +23,7 @@ class DiskThreads:
     """Call `stop` before the directories are closed."""
 
     def __init__(self, directories: Iterable[LogDirectory]) -> None:
-        self._tasks = Tasks()
+        self._tasks = Tasks(are_measured=True)
         self._turns: dict[LogDirectory, asyncio.Lock] = {}
         self._threads: dict[LogDirectory, ThreadPoolExecutor] = {}
         for directory in directories:

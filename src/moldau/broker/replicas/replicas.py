@@ -102,7 +102,7 @@ class Replicas:
             unavailable=unavailable,
             chance=chance,
         )
-        self.tasks = Tasks()
+        self.tasks = Tasks(are_measured=True)
         self.disk = DiskThreads(directories)
         owner = LogOwner(
             self._placement_of,

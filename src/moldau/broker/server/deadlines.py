@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from moldau.net.loop_holds import measured
 from moldau.net.slices import Slices
 from moldau.unexpected import apart
 
@@ -81,7 +82,7 @@ class WakeUps:
         slices = Slices()
         # Callbacks that are added meanwhile run in the next turn.
         for _ in range(len(self._waiting)):
-            apart(_log, "waking a request", self._waiting.popleft())
+            apart(_log, "waking a request", measured, "wake-up", self._waiting.popleft())
             if slices.is_over:
                 break
         if self._waiting:

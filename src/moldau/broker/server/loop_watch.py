@@ -1,19 +1,19 @@
-"""How long single requests block the event loop: a metric for each API, and a log line that names
-the client if it is too long. Only work in the loop counts, not waiting.
+"""How long single requests, and callbacks that serve none, block the event loop: a metric for each
+API and kind of callback, and a log line if it is too long, which names the client if there is one.
+Only work in the loop counts, not waiting.
 """
 
 import logging
 import time
-from collections.abc import Coroutine, Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from moldau.net.loop_holds import NOTED_MS, name_of
 
 if TYPE_CHECKING:
     from moldau.broker.server.context import AnyContext
 
 _log = logging.getLogger(__name__)
 
-NOTED_MS = 1.0
-"""Shorter times are not counted."""
 SLOW_MS = 100.0
 _LINE_EVERY_S = 10.0
 _TEXT_CHARS_MAX = 100
@@ -46,12 +46,32 @@ class RecentMax:
             self._since_s = now_s
 
 
+class _Lines:
+    """Log lines of one kind: at most one in ten seconds, with the number of those left out."""
+
+    def __init__(self) -> None:
+        self._quiet_until_s = 0.0
+        self._left_out = 0
+
+    def may_write(self, now_s: float) -> bool:
+        if now_s < self._quiet_until_s:
+            self._left_out += 1
+            return False
+        self._quiet_until_s = now_s + _LINE_EVERY_S
+        return True
+
+    def left_out(self) -> str:
+        count, self._left_out = self._left_out, 0
+        return f"; {count} more since the last such line" if count else ""
+
+
 class LoopWatch:
     def __init__(self) -> None:
         self.longest_ms = RecentMax()
         self.by_api: dict[str, RecentMax] = {}
-        self._quiet_until_s = 0.0
-        self._left_out = 0
+        self.by_kind: dict[str, RecentMax] = {}
+        """Of callbacks that serve no request."""
+        self._requests, self._callbacks = _Lines(), _Lines()
 
     def record_request(self, context: "AnyContext", began_s: float) -> None:
         """Records the time that a request has just blocked the loop, since `began_s`."""
@@ -62,23 +82,29 @@ class LoopWatch:
         name = context.api_key.name
         self.longest_ms.add(took_ms, now_s)
         self.by_api.setdefault(name, RecentMax()).add(took_ms, now_s)
-        if took_ms >= SLOW_MS:
-            self._log_slow(context, took_ms, now_s)
+        if took_ms >= SLOW_MS and self._requests.may_write(now_s):
+            _log.warning(
+                "a %s request of client %r at %s blocked all other requests for %.0f ms%s",
+                context.api_key.name,
+                context.client_id[:_TEXT_CHARS_MAX],
+                context.peer.host,
+                took_ms,
+                self._requests.left_out(),
+            )
 
-    def _log_slow(self, context: "AnyContext", took_ms: float, now_s: float) -> None:
-        if now_s < self._quiet_until_s:
-            self._left_out += 1
-            return
-        more = f"; {self._left_out} more since the last such line" if self._left_out else ""
-        self._quiet_until_s, self._left_out = now_s + _LINE_EVERY_S, 0
-        _log.warning(
-            "a %s request of client %r at %s blocked all other requests for %.0f ms%s",
-            context.api_key.name,
-            context.client_id[:_TEXT_CHARS_MAX],
-            context.peer.host,
-            took_ms,
-            more,
-        )
+    def record_callback(self, kind: str, call: object, took_ms: float) -> None:
+        """A report of `net.loop_holds`."""
+        now_s = time.perf_counter()
+        self.longest_ms.add(took_ms, now_s)
+        self.by_kind.setdefault(kind, RecentMax()).add(took_ms, now_s)
+        if took_ms >= SLOW_MS and self._callbacks.may_write(now_s):
+            _log.warning(
+                "a %s (%s) blocked all requests for %.0f ms%s",
+                kind,
+                name_of(call),
+                took_ms,
+                self._callbacks.left_out(),
+            )
 
     def record_lag(self, lag_ms: float) -> None:
         """Records how late a timer was, whatever delayed it."""
@@ -88,39 +114,12 @@ class LoopWatch:
         return self.longest_ms.of(time.perf_counter())
 
     def recent_ms_by_api(self) -> dict[str, float]:
-        now_s = time.perf_counter()
-        return {name: longest.of(now_s) for name, longest in sorted(self.by_api.items())}
+        return _recent(self.by_api)
+
+    def recent_ms_by_kind(self) -> dict[str, float]:
+        return _recent(self.by_kind)
 
 
-class Watched(Coroutine[Any, Any, Any]):
-    """A handler's coroutine, with every step of its work measured."""
-
-    __slots__ = ("_context", "_watch", "_work")
-
-    def __init__(
-        self, work: Coroutine[Any, Any, Any], watch: LoopWatch, context: "AnyContext"
-    ) -> None:
-        self._work = work
-        self._watch = watch
-        self._context = context
-
-    def send(self, value: Any) -> Any:
-        began_s = time.perf_counter()
-        try:
-            return self._work.send(value)
-        finally:
-            self._watch.record_request(self._context, began_s)
-
-    def throw(self, *error: Any) -> Any:
-        try:
-            return self._work.throw(*error)
-        finally:
-            # The traceback of the error refers to this frame: a cycle, which includes the request.
-            del error
-
-    def close(self) -> None:
-        self._work.close()
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        # Awaited by work that is measured already, or by the node's own requests.
-        return self._work.__await__()
+def _recent(longest_ms: dict[str, RecentMax]) -> dict[str, float]:
+    now_s = time.perf_counter()
+    return {name: longest.of(now_s) for name, longest in sorted(longest_ms.items())}

@@ -39,13 +39,14 @@ class ClassicGroup:
         """Member ids that were handed out and have not joined yet."""
         self.pending_syncs: set[str] = set()
         """Members of this generation that have not sent SyncGroup."""
-        self.topics: frozenset[str] | None = None
-        """The topics that consumers are subscribed to; None if unknown."""
+        self._subscriptions: dict[str, bytes] | None = None
+        """Of the consumers of this generation, by member id; None before the first one."""
         self.has_new_member = False
         """A member joined since the initial delay started, so the delay is extended."""
         self.initial_remaining_ms = 0
-        self.weight = 0
-        """The approximate memory of all members."""
+        self._members_weight = 0
+        self._outdated_bytes = 0
+        """Of subscriptions of this generation whose members have left or joined with others."""
         self._joined_count = 0
         self._supporters: Counter[str] = Counter()
 
@@ -79,9 +80,23 @@ class ClassicGroup:
             self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
         )
 
-    def subscribes_to(self, topic: str) -> bool:
-        """Consumers with an unknown subscription may be subscribed to any topic."""
-        return self.is_consumers if self.topics is None else topic in self.topics
+    @property
+    def weight(self) -> int:
+        """The approximate memory of all members."""
+        return self._members_weight + self._outdated_bytes
+
+    @property
+    def subscription_bytes(self) -> int:
+        """What `subscribed_topics` has to read."""
+        return sum(map(len, (self._subscriptions or {}).values()))
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics that the consumers of this generation are subscribed to; None if unknown. The
+        set is not kept: it can take twenty times the memory of what the members have sent.
+        """
+        if self._subscriptions is None:
+            return None
+        return subscribed_topics(self._subscriptions.values())
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
         """Whether a member with these protocols could join."""
@@ -123,8 +138,7 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
-        self.weight += member.weight
-        self._supporters.update(name for name, _ in member.protocols)
+        self._add_protocols(member)
         self._joined_count += member.join_ticket is not None
         self.pending_members.discard(member.member_id)
 
@@ -135,8 +149,7 @@ class ClassicGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return None
-        self.weight -= member.weight
-        self._supporters.subtract(name for name, _ in member.protocols)
+        self._subtract_protocols(member)
         self._joined_count -= member.join_ticket is not None
         if member.instance_id is not None:
             del self.static_ids[member.instance_id]
@@ -150,9 +163,8 @@ class ClassicGroup:
         assert old.instance_id == new.instance_id is not None, (old, new)
         assert old.join_ticket is None, old
         assert old.sync_ticket is None, old
-        self.weight += new.weight - old.weight
-        self._supporters.subtract(name for name, _ in old.protocols)
-        self._supporters.update(name for name, _ in new.protocols)
+        self._subtract_protocols(old)
+        self._add_protocols(new)
         self._joined_count += new.join_ticket is not None
         self.members = {m.member_id: m for m in self.members_with(old_id, new)}
         self.static_ids[new.instance_id] = new.member_id
@@ -166,12 +178,25 @@ class ClassicGroup:
 
     def renew(self, member: Member, protocols: Protocols, ticket: JoinTicket) -> JoinTicket | None:
         """The member joins again, maybe with other protocols. Returns the replaced ticket."""
-        self._supporters.subtract(name for name, _ in member.protocols)
-        self.weight -= member.weight
+        self._subtract_protocols(member)
         member.protocols = protocols
-        self.weight += member.weight
-        self._supporters.update(name for name, _ in protocols)
+        self._add_protocols(member)
         return self.park_join(member, ticket)
+
+    def _add_protocols(self, member: Member) -> None:
+        self._members_weight += member.weight
+        self._supporters.update(name for name, _ in member.protocols)
+
+    def _subtract_protocols(self, member: Member) -> None:
+        self._members_weight -= member.weight
+        for name, _ in member.protocols:
+            self._supporters[name] -= 1
+            if not self._supporters[name]:
+                # A member may send other names each time it joins.
+                del self._supporters[name]
+        kept = (self._subscriptions or {}).get(member.member_id)
+        if kept is not None and any(metadata is kept for _, metadata in member.protocols):
+            self._outdated_bytes += len(kept)
 
     def park_join(self, member: Member, ticket: JoinTicket | None) -> JoinTicket | None:
         """Returns the ticket that waited before, if any."""
@@ -196,20 +221,22 @@ class ClassicGroup:
         self.generation += 1
         self.pending_syncs.clear()
         self.protocol_name = select_protocol(self.members.values()) if self.members else None
-        self.topics = self.read_topics()
+        self._keep_subscriptions()
         next_state = GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY
         self.move_to(next_state, now_ms)
 
-    def read_topics(self) -> frozenset[str] | None:
-        if not self.is_consumers:
-            return None
-        name = self.protocol_name
-        return subscribed_topics(m.metadata_for(name) for m in self.members.values())
+    def _keep_subscriptions(self) -> None:
+        self._outdated_bytes = 0
+        if self.is_consumers:
+            name = self.protocol_name
+            self._subscriptions = {m.member_id: m.metadata_for(name) for m in self.members.values()}
+        else:
+            self._subscriptions = None
 
     def mark_loaded(self) -> None:
         """The log only has empty groups and stable ones, which have members."""
         self.state = GroupState.STABLE if self.members else GroupState.EMPTY
-        self.topics = self.read_topics()
+        self._keep_subscriptions()
 
     def move_to(self, state: GroupState, now_ms: int) -> None:
         assert state in ALLOWED[self.state], (self, state)

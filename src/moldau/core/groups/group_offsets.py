@@ -204,10 +204,11 @@ class GroupOffsets:
             refuses = not group.is_empty
         if refuses:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+        is_subscribed = _subscription_of(group)
         deleted: dict[TopicPartition, None] = {}
         topics: list[OffsetDeleteResponseTopic] = []
         for topic in request.topics:
-            subscribed = isinstance(group, ClassicGroup) and group.subscribes_to(topic.name)
+            subscribed = is_subscribed(topic.name)
             code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else ErrorCode.NONE
             results: list[OffsetDeleteResponsePartition] = []
             for partition in topic.partitions:
@@ -256,11 +257,12 @@ class GroupOffsets:
         since = _expiry_counts_from(group)
         if since is None:
             return [], False
+        is_subscribed = _subscription_of(group)
         retention_ms = self._settings().offsets_retention_ms
         tombstones: list[CoordinatorRecord] = []
         is_all_expired = not pending
         for topic, offsets in by_topic.items():
-            if isinstance(group, ClassicGroup) and group.subscribes_to(topic):
+            if is_subscribed(topic):
                 is_all_expired = False
                 continue
             for partition, committed in offsets.items():
@@ -306,6 +308,15 @@ def _value_of(
     )
 
 
+def _subscription_of(group: AnyGroup) -> Callable[[str], bool]:
+    """Consumers with an unknown subscription may be subscribed to any topic."""
+    topics = group.subscribed_topics() if isinstance(group, ClassicGroup) else frozenset[str]()
+    if topics is not None:
+        return topics.__contains__
+    is_consumers = isinstance(group, ClassicGroup) and group.is_consumers
+    return lambda _: is_consumers
+
+
 def _expiry_counts_from(group: AnyGroup) -> Callable[[CommittedOffset], int] | None:
     """The time from which an offset counts as unused; None if the group's offsets do not expire."""
     if not isinstance(group, ClassicGroup):
@@ -315,7 +326,7 @@ def _expiry_counts_from(group: AnyGroup) -> Callable[[CommittedOffset], int] | N
     if group.state is GroupState.EMPTY:
         since_ms = group.state_since_ms
         return _commit_time if since_ms is None else lambda _: since_ms
-    if group.is_consumers and group.topics is not None and group.state is GroupState.STABLE:
+    if group.is_consumers and group.state is GroupState.STABLE:
         # For topics that no member is subscribed to.
         return _commit_time
     return None

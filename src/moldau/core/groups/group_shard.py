@@ -1,5 +1,6 @@
 """The group coordinator's shard: the groups and offsets of one partition of __consumer_offsets."""
 
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from moldau.core.coordinator.effects import Append, TimerKey
@@ -28,6 +29,8 @@ from moldau.types import NO_PRODUCER_ID, Offset, Uuid
 EXPIRY_TIMER: TimerKey = ("expiry",)
 EXPIRY_GROUPS_MAX = 50
 """Groups checked in one turn; the rest waits for the next."""
+EXPIRY_SUBSCRIPTION_BYTES_MAX = 64 << 10
+"""Likewise, but always one group."""
 
 
 class GroupShard:
@@ -37,7 +40,7 @@ class GroupShard:
         self.classic = ClassicProtocol(self.registry, settings)
         self.offsets = GroupOffsets(self.registry, self.store, settings)
         self._settings = settings
-        self._to_expire: list[str] = []
+        self._to_expire: deque[str] = deque()
 
     # Replaying
 
@@ -107,16 +110,16 @@ class GroupShard:
 
     def _expire(self, turn: GroupTurn) -> None:
         if not self._to_expire:
-            self._to_expire = self.registry.ids()
-        group_ids, self._to_expire = (
-            self._to_expire[:EXPIRY_GROUPS_MAX],
-            self._to_expire[EXPIRY_GROUPS_MAX:],
-        )
+            self._to_expire = deque(self.registry.ids())
         tombstones: list[CoordinatorRecord] = []
-        for group_id in group_ids:
-            group = self.registry.get(group_id)
+        groups_left, bytes_left = EXPIRY_GROUPS_MAX, EXPIRY_SUBSCRIPTION_BYTES_MAX
+        while self._to_expire and groups_left > 0 and bytes_left > 0:
+            group = self.registry.get(self._to_expire.popleft())
+            groups_left -= 1
             if group is not None:
                 tombstones += self._expired(group, turn.now_ms)
+                if isinstance(group, ClassicGroup):
+                    bytes_left -= group.subscription_bytes
         if tombstones:
             turn.append(Append(records=tombstones, replays=True, is_atomic=False))
         interval_ms = self._settings().offsets_check_interval_ms

@@ -17,7 +17,7 @@ from moldau.storage.disk.failures import (
     refused_if_full,
 )
 from moldau.storage.disk.filesystem import File, FileSystem
-from moldau.storage.log.damaged_bytes import TolerantScan
+from moldau.storage.log.damaged_bytes import DamagedBytes, TolerantScan
 from moldau.storage.segment.files import SegmentSettings
 from moldau.storage.segment.reads import ReadableSegment
 from moldau.storage.segment.walk import BatchSpan, CorruptSegmentError, walk_batches
@@ -197,15 +197,12 @@ class IndexedSegment(ReadableSegment):
         self.note_damaged(tuple(scan.damaged))
         with refused_if_full(self.path()):
             self.finish_index_rebuild()
-        # Synced here: rare, and possibly in a segment that no later flush covers.
-        self.offset_index.flush()
-        self.time_index.flush()
+        # Not synced: the loop may be the caller. Its next reader rebuilds an index that a power
+        # failure tears.
         self.release_indexes()
 
     def examination(self) -> Callable[[], Adopt]:
-        """Also rebuilds the indexes, unless the segment grows in the meantime."""
-        if not self.sealed:
-            return super().examination()
+        """Also rebuilds the indexes."""
         path, size, is_unchanged = self.path(), self.size, self.unchanged_since_now()
         copy = self.copy_for_thread()
 
@@ -221,14 +218,25 @@ class IndexedSegment(ReadableSegment):
             if is_unchanged():
                 self.offset_index, self.time_index = copy.offset_index, copy.time_index
                 self._max_timestamp, self._is_full = copy.max_timestamp, None
-                # On a full disk entries stay in memory. No sync is needed here: an index that a
-                # power failure tears is rebuilt by its next reader.
+                self._indexed_position = copy._indexed_position
+                damaged = copy.damaged + self._index_rest(size)
+                # On a full disk entries stay in memory. Not synced, as in `rebuild_indexes`.
                 with contextlib.suppress(DiskFullError), refused_if_full(self.path()):
                     self._write_indexes()
                 self.release_indexes()
-                self.note_damaged(copy.damaged)
+                self.note_damaged(damaged)
 
         return examine
+
+    def _index_rest(self, start: int) -> tuple[DamagedBytes, ...]:
+        """Indexes what was appended while a thread rebuilt the indexes. Returns its damage."""
+        if self.size <= start:
+            return ()
+        scan = TolerantScan(self.file, start, self.size, offsets=self.offsets)
+        for headers in scan:
+            self.index_scanned(headers)
+        self._complete_time_index()
+        return tuple(scan.damaged)
 
     def copy_for_thread(self) -> "IndexedSegment":
         """The same segment for a thread, with indexes of its own."""
