@@ -62,10 +62,6 @@ ALLOWED: dict[str, tuple[int, str]] = {
         16,
         "a base of the asyncio consumer",
     ),
-    "src/moldau/core/groups/classic_group.py:ClassicGroup": (
-        15,
-        "membership and generations change together; the protocol's decisions call it",
-    ),
     "src/moldau/core/quorum/state.py:QuorumState": (
         16,
         "each change of role, and each kind of effect, has a method",

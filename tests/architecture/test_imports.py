@@ -19,7 +19,7 @@ MODULE_BUDGETS = {
     "import moldau; moldau.Producer": 125,
     "import moldau; moldau.Consumer": 145,
     SERVER: 110,
-    "import moldau.broker.node.node": 393,
+    "import moldau.broker.node.node": 394,
 }
 
 

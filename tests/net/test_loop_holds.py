@@ -1,4 +1,4 @@
-"""What holds an event loop is reported with a name, and what is short is not."""
+"""Callbacks that hold an event loop are reported with a name, and short ones are not."""
 
 import asyncio
 import time

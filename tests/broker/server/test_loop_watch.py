@@ -1,4 +1,4 @@
-"""What blocks the event loop is counted and logged, with its client if it is a request."""
+"""Callbacks that block the event loop are counted and logged, requests with their clients."""
 
 import asyncio
 import logging

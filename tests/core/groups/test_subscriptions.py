@@ -1,4 +1,4 @@
-"""What a group knows of its members' subscriptions: exact, within bounds of time and memory."""
+"""A group's view of its members' subscriptions: exact, within bounds of time and memory."""
 
 import tracemalloc
 

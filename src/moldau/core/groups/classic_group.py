@@ -87,7 +87,7 @@ class ClassicGroup:
 
     @property
     def subscription_bytes(self) -> int:
-        """What `subscribed_topics` has to read."""
+        """The subscriptions that `subscribed_topics` reads."""
         return sum(map(len, (self._subscriptions or {}).values()))
 
     def subscribed_topics(self) -> frozenset[str] | None:
