@@ -8,6 +8,9 @@ from collections import Counter
 import pytest
 from testing.simulation.one_node import story
 
+from moldau import Producer
+from moldau.testing import broker
+
 QUICK = 30
 SEEDS = 500
 PARTS = 10
@@ -54,6 +57,15 @@ def test_a_seed_is_the_same_story_in_every_process() -> None:
             check=True,
         )
         assert ran.stdout.strip() == expected
+
+
+def test_a_node_in_another_thread_changes_nothing() -> None:
+    with broker() as other, Producer(other.bootstrap) as producer:
+        expected = story(0).checksum
+        for _ in range(100):
+            producer.send("t", b"v")
+        producer.flush()
+        assert story(0).checksum == expected
 
 
 def test_promises_hold() -> None:

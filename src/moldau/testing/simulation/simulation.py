@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import threading
 from collections.abc import Coroutine, Iterator
 from random import Random
 from typing import Any, TypeVar
@@ -156,9 +157,13 @@ class Simulation:
 
 
 class _Lines(logging.Handler):
+    """Nodes in other threads are not part of the simulation."""
+
     def __init__(self, simulation: Simulation) -> None:
         super().__init__()
         self._simulation = simulation
+        self._thread = threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._simulation.logged(record)
+        if record.thread == self._thread:
+            self._simulation.logged(record)
