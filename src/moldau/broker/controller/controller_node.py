@@ -237,16 +237,19 @@ class ControllerNode(QuorumListener):
             _log.info("node %s is no longer the active controller", self._settings.current.node_id)
 
     def _activate(self, epoch: LeaderEpoch) -> None:
-        self._leadership = _Leadership(epoch)
+        leadership = self._leadership = _Leadership(epoch)
         self._controller.load(self._metadata.image)
         try:
             self._append_first_records()
         except BaseException:
             self.close()
             raise
+        if self._leadership is not leadership:
+            # It ended while the first records were appended.
+            return
         self._controller.activate(self._clock.mono_ms())
         self._active.set()
-        self._schedule_tasks(self._leadership)
+        self._schedule_tasks(leadership)
         node_id = self._settings.current.node_id
         _log.info("node %s is the active controller of epoch %s", node_id, epoch)
 
@@ -337,10 +340,13 @@ class ControllerNode(QuorumListener):
             self._append_batch(some, replayed(self._controller.image, some))
 
     def _append_batch(self, records: Sequence[Message], delta: MetadataDelta) -> None:
+        leadership, epoch = self._leadership, self._quorum.leader_epoch
         last_offset = self._quorum.append(records, self._clock.wall_ms())
-        self._controller.adopt(delta, records, last_offset, self._quorum.leader_epoch)
-        if self._leadership is not None:
-            self._leadership.last_appended = last_offset
+        self._controller.adopt(delta, records, last_offset, epoch)
+        if leadership is not None:
+            # Also if the append has shown that it is over: then this offset is never committed by
+            # it, and the requests that wait for it are refused.
+            leadership.last_appended = last_offset
 
     # Periodic tasks
 

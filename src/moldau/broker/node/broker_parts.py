@@ -21,6 +21,7 @@ from moldau.broker.records.fetch_sessions import FetchSessions
 from moldau.broker.replicas.replicas import Replicas
 from moldau.broker.server.context import BrokerServices
 from moldau.broker.server.dispatch import Dispatcher
+from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import MIGRATING_DIRECTORY
 from moldau.net.tasks import Tasks
 from moldau.protocol.errors import KafkaError, MoldauError
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from moldau.broker.node.metadata_parts import MetadataParts
     from moldau.broker.node.node import Node
     from moldau.config.broker import BrokerConfig
-    from moldau.core.metadata.delta import MetadataDelta
     from moldau.core.metadata.image import MetadataImage
     from moldau.storage.directory.directory import LogDirectory
 
@@ -178,10 +178,13 @@ class BrokerParts:
         listeners.apply_stored_settings(metadata.settings.current)
         self._advertise()
         self._is_loaded = True
-        await self.replicas.load(metadata.feed.image)
+        loaded = metadata.feed.image
+        await self.replicas.load(loaded)
         if self._node.failure is not None:
             # The controller would never unfence a broker without a directory.
             raise MoldauError(self._node.failure)
+        # Topics and settings that were deleted meanwhile: a new subscriber gets only what exists.
+        self.replicas.apply(MetadataDelta.between(loaded, metadata.feed.image), metadata.feed.image)
         metadata.feed.subscribe(self.replicas.apply)
         metadata.feed.subscribe(self._report_followers)
         self.groups.start()
