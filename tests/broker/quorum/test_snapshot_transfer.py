@@ -1,5 +1,6 @@
 """A voter that needs records which the leader has cleaned away gets a snapshot instead."""
 
+import asyncio
 import errno
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,15 @@ from support.waiting import until
 from moldau.broker.quorum.snapshots import SnapshotId, parse_snapshot_name
 from moldau.core.metadata.snapshot_file import encode_snapshot
 from moldau.core.metadata.snapshot_records import snapshot_records
-from moldau.core.quorum.rpc import FetchSnapshotResponse, Request, Response
+from moldau.core.quorum.rpc import (
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    Request,
+    Response,
+)
+from moldau.protocol.error_codes import ErrorCode
 from moldau.storage.directory.checkpoints import RECOVERY_POINT_FILE
+from moldau.types import BrokerId, LeaderEpoch
 
 # Snapshots are made often, and the log before them is deleted.
 CLEANED = {
@@ -73,6 +81,34 @@ async def test_a_snapshot_that_arrived_is_there_after_a_restart() -> None:
             assert restarted.values == committed
             assert restarted.quorum.log.start_offset > 0
             assert restarted.failures == []
+
+
+async def test_a_snapshot_may_be_deleted_while_it_is_read() -> None:
+    """The follower fetches a later one, and the disk has not failed."""
+    async with running_quorum(settings=CLEANED) as cluster:
+        leader = await cluster.wait_for_leader()
+        await commit_until_cleaned(leader)
+        log, voters = leader.quorum.log, leader.quorum.voters.by_id
+        follower = voters[BrokerId(leader.id % 3 + 1)]
+        snapshot = log.last_snapshot
+        assert snapshot is not None
+        request = FetchSnapshotRequest(
+            replica=follower.key,
+            epoch=LeaderEpoch(leader.quorum.leader_epoch),
+            snapshot=snapshot,
+            position=0,
+            max_bytes=700,
+        )
+        answering = asyncio.ensure_future(leader.quorum.answer(request))
+        # The piece is read in a thread, one turn of the loop later.
+        await asyncio.sleep(0)
+        snapshot_id = SnapshotId(snapshot.epoch, snapshot.offset)
+        leader.disk.remove(log.path / snapshot_id.file_name)
+        response = await answering
+        assert isinstance(response, FetchSnapshotResponse)
+        assert response.error is ErrorCode.SNAPSHOT_NOT_FOUND
+        assert leader.failures == []
+        assert log.directory.is_online
 
 
 async def test_a_damaged_snapshot_is_refused_and_fetched_again() -> None:

@@ -225,8 +225,8 @@ class MetadataLog:
             return None
         return self.snapshots.size_in_bytes(snapshot_id)
 
-    def snapshot_bytes(self, snapshot: LogPosition, position: int, max_bytes: int) -> bytes:
-        """May wait for the disk. The snapshot exists."""
+    def snapshot_bytes(self, snapshot: LogPosition, position: int, max_bytes: int) -> bytes | None:
+        """None if the snapshot was deleted in the meantime. May wait for the disk."""
         return self.snapshots.read_bytes(
             SnapshotId(snapshot.epoch, snapshot.offset), position, max_bytes
         )

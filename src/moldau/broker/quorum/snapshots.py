@@ -117,9 +117,12 @@ class SnapshotStore:
             # Written by a later release: it is not damaged, and an older one would be wrong.
             raise MissingSnapshotError(f"{path}: {error}") from error
 
-    def read_bytes(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> bytes:
-        """May wait for the disk."""
-        file = self._filesystem.open(self.path / snapshot_id.file_name)
+    def read_bytes(self, snapshot_id: SnapshotId, position: int, max_bytes: int) -> bytes | None:
+        """None if the snapshot was deleted in the meantime. May wait for the disk."""
+        try:
+            file = self._filesystem.open(self.path / snapshot_id.file_name)
+        except FileNotFoundError:
+            return None
         try:
             return file.read(position, max_bytes)
         finally:

@@ -119,14 +119,13 @@ class WaitingRequests:
                 content = await asyncio.to_thread(
                     log.snapshot_bytes, response.snapshot, response.position, answer.max_bytes
                 )
-        except FileNotFoundError:
-            # It was deleted meanwhile, since there is a later one.
-            response = FetchSnapshotResponse(
-                error=ErrorCode.SNAPSHOT_NOT_FOUND, leadership=response.leadership
-            )
         except KafkaError as error:
             self._refuse(answer.token, error)
             return
+        if content is None:
+            response = FetchSnapshotResponse(
+                error=ErrorCode.SNAPSHOT_NOT_FOUND, leadership=response.leadership
+            )
         else:
             response = replace(response, content=content)
         self._respond(answer.token, response)
