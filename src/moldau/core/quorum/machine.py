@@ -291,10 +291,7 @@ class QuorumMachine:
         self._check_voters()
         state.restore(event.election)
         if state.is_only_voter:
-            if not isinstance(state.role, Candidate):
-                self._elections.stand()
-            else:
-                self._elections.step_forward()
+            self._elections.stand()
 
     def _check_voters(self) -> None:
         state, key, voters = self._state, self._state.local.key, self._state.voters

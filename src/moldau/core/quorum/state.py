@@ -179,9 +179,9 @@ class QuorumState:
             self._enter(self._resigned(epoch, ()))
         elif self.peers.address_of(leader_id, endpoints) is not None:
             self._enter(self._follower(epoch, leader_id, endpoints, voted_for))
-        elif self._stands_in(stored):
-            self._enter(self._candidate(epoch))
         else:
+            # Also a candidate: voters repeat a vote without comparing the logs again, and this one
+            # may have lost what it had not flushed. Its next election has an epoch of its own.
             self._enter(
                 Unattached(
                     epoch=epoch,
@@ -190,12 +190,6 @@ class QuorumState:
                     election_due_ms=self._first_election_ms(),
                 )
             )
-
-    def _stands_in(self, election: Election) -> bool:
-        """Not in an epoch that had a leader: it would have two."""
-        voted_for = election.voted_for
-        is_own_vote = voted_for is not None and voted_for.is_same(self.local.key)
-        return is_own_vote and election.leader_id == NO_LEADER and self.is_voter
 
     def become_unattached(self, epoch: LeaderEpoch, leader_id: BrokerId = NO_LEADER) -> None:
         """The remaining time to the next election stays, or others could delay it for ever."""
