@@ -66,12 +66,7 @@ class Connections:
         if is_success:
             del self._by_id[sent.node_id]
         else:
-            self.pause(sent.node_id, now_ms)
-
-    def pause(self, node_id: int, now_ms: float, pause_ms: int | None = None) -> None:
-        """As after any failure, unless another time is given."""
-        pause_ms = self._retry_backoff_ms if pause_ms is None else pause_ms
-        self._by_id[node_id] = _Connection(None, now_ms + pause_ms)
+            self._by_id[sent.node_id] = _Connection(None, now_ms + self._retry_backoff_ms)
 
     def forget(self, node_id: int) -> None:
         self._by_id.pop(node_id, None)

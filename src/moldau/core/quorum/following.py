@@ -63,6 +63,8 @@ class Following:
             self._elections.stand()
             return state.now_ms
         due_ms = role.fetch_due_ms if state.may_lead else FOREVER_MS
+        if state.now_ms < role.fetch_resumes_ms:
+            return min(due_ms, role.fetch_resumes_ms)
         if state.now_ms >= role.voter_update_due_ms:
             self._update_leader(role)
         if state.now_ms < role.voter_update_due_ms or self._is_leader_paused(role):

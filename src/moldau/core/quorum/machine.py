@@ -85,8 +85,6 @@ from moldau.frozen import frozen
 from moldau.protocol.errors import MoldauError
 from moldau.types import NO_LEADER, BrokerId, LeaderEpoch, Offset
 
-_REFUSED_WRITE_PAUSE_MS = 1_000
-
 
 class VotersError(MoldauError):
     """This node cannot take part in the quorum that its disk or its settings describe."""
@@ -351,8 +349,7 @@ class QuorumMachine:
         elif isinstance(role, Follower):
             self._following.drop_snapshot()
             self._following.write_finished()
-            # An immediate fetch would be refused again.
-            state.connections.pause(role.leader_id, state.now_ms, _REFUSED_WRITE_PAUSE_MS)
+            role.fetch_resumes_ms = state.now_ms + state.options.refused_write_pause_ms
 
     # Requests
 

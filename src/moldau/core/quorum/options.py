@@ -31,3 +31,8 @@ class QuorumOptions:
     @property
     def begin_epoch_ms(self) -> float:
         return self.fetch_timeout_ms / 2
+
+    @property
+    def refused_write_pause_ms(self) -> float:
+        """Short enough that the leader still counts on this follower."""
+        return self.fetch_timeout_ms / 2

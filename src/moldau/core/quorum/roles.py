@@ -139,6 +139,8 @@ class Follower:
     """When the leader counts as lost."""
     voter_update_due_ms: float
     """When to compare this node's entry among the voters with its configuration."""
+    fetch_resumes_ms: float = 0.0
+    """No fetch is sent before, to any node: the log refused what the last one brought."""
     has_fetched: bool = False
     has_leader_resigned: bool = False
     """It said so: `fetch_due_ms` is this node's turn to stand."""
