@@ -51,14 +51,16 @@ MUTANTS = [
     ),
     Mutant(
         "topic ids are not synced",
-        "storage/directory/logs",
+        "storage/directory/unsynced_names",
         "            sync_path(filesystem, path / PARTITION_METADATA_FILE)\n",
         "            pass\n",
     ),
     Mutant(
         "names of logs are not synced after a kill",
         "storage/directory/logs",
-        "            self._made, self._names_changed = [log.path for log in self._all()], True\n",
+        "            self._names.renamed()\n"
+        "            for log in self._all():\n"
+        "                self._names.created(log.path)\n",
         "",
     ),
     Mutant(
