@@ -1,5 +1,6 @@
 """Requests to the active controller, wherever it is: in this process, or across the network. They
-are sent again until it answers, unless one may have been done and must not be done twice.
+are sent again until it answers. After a broken connection, only those that may be done twice are;
+a node that is not the active controller any longer may have appended the request, as in Kafka.
 """
 
 import contextlib

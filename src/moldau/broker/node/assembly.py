@@ -31,7 +31,7 @@ class Role(Protocol):
         """Hands its duties over to other nodes, in bounded time. Its listeners are still open."""
 
     async def stop(self) -> None:
-        """Ends its work. Its listeners are closed, and the metadata is still followed."""
+        """Ends its work. New clients are not accepted, and the metadata is still followed."""
 
     async def close(self) -> None:
         """Writes what must outlive the process, and releases the rest."""
