@@ -140,6 +140,8 @@ class QuorumCluster:
         self.members: dict[int, Member] = {}
         """Those that run."""
         self.disks: dict[int, SimulatedDisk] = {}
+        self.on_assembled: Callable[[Member], None] = lambda _member: None
+        """Called with each member before it starts."""
         self.listeners: dict[int, list[QuorumListener]] = {}
         """More listeners of members that are started later."""
         self.requests: list[tuple[int, Request]] = []
@@ -240,6 +242,7 @@ class QuorumCluster:
             number, disk, config, directory, quorum, feed, snapshots, listener, clock, failures
         )
         self.members[number] = member
+        self.on_assembled(member)
         await quorum.start()
         return member
 

@@ -21,7 +21,7 @@ from moldau.config.values import SECOND_MS
 from moldau.core.controller.activation import first_records
 from moldau.core.controller.brokers.fencing import decide_fence_stale_broker
 from moldau.core.controller.decision_context import DecisionContext
-from moldau.core.controller.decisions import decide
+from moldau.core.controller.decisions import REPEATABLE, decide
 from moldau.core.controller.machine import Controller, replayed
 from moldau.core.controller.partitions.leadership import (
     preferred_leader_records,
@@ -104,6 +104,17 @@ def _count_of_text(value: object) -> int:
     return len(value) // BYTES_LIKE_ELEMENT if isinstance(value, str) else 0
 
 
+def _outcome(request: Message, error: KafkaError, *, has_appended: bool) -> KafkaError:
+    """The error to answer when the leadership ended. NOT_CONTROLLER makes brokers repeat the
+    request, but its records may survive in the next leader's log.
+    """
+    is_over = error.code is ErrorCode.NOT_CONTROLLER
+    if not is_over or not has_appended or request.API_KEY in REPEATABLE:
+        return error
+    detail = "the controller lost its leadership before this was committed; it may still happen"
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail)
+
+
 def _decide_and_replay(
     context: DecisionContext, request: Message, version: int
 ) -> tuple[Decision[Message, Any], MetadataDelta | None]:
@@ -169,7 +180,8 @@ class ControllerNode(QuorumListener):
 
     async def handle(self, request: Message, version: int) -> Message:
         """Returns the response once it is committed. Raises KafkaError if the whole request is
-        refused, with NOT_CONTROLLER if another node is the active controller.
+        refused; with NOT_CONTROLLER if this node is not the active controller and did nothing, or
+        if the request may be repeated.
         """
         if isinstance(request, DescribeQuorumRequest):
             return await self._describe_quorum(request, version)
@@ -190,6 +202,8 @@ class ControllerNode(QuorumListener):
         except TimeoutError:
             detail = f"not done within {timeout_ms} ms; it may still happen"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
+        except KafkaError as error:
+            raise _outcome(request, error, has_appended=bool(decision.records)) from None
         response: Message = decision.response
         return response
 
@@ -317,12 +331,16 @@ class ControllerNode(QuorumListener):
     def _append_decided(
         self, request: Message, decision: Decision[Message, Any], delta: MetadataDelta | None = None
     ) -> None:
+        before = self._quorum.last_offset
         try:
             self._append(decision, delta)
         except DiskFullError:
             if request.API_KEY != ApiKey.DELETE_TOPICS or not self._quorum.make_room():
                 raise
             self._append(decision)
+        except KafkaError as error:
+            has_appended = self._quorum.last_offset != before
+            raise _outcome(request, error, has_appended=has_appended) from None
 
     def _append(self, decision: Decision[Message, Any], delta: MetadataDelta | None = None) -> None:
         """Appends all records or none if the decision is atomic; otherwise as many as there is room

@@ -137,3 +137,20 @@ DECISIONS: dict[ApiKey, Callable[[], Decide]] = {
     ApiKey.CONTROLLER_REGISTRATION: _controller_registration,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: _assign_replicas_to_dirs,
 }
+
+REPEATABLE = frozenset(
+    {
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.CONTROLLER_REGISTRATION,
+        ApiKey.DESCRIBE_QUORUM,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    }
+)
+"""Requests that may be decided twice: they only read, or a broker repeats them in any case, or, as
+AlterPartition, they name the state that they change. The second decision about any other may deny
+what the first has done, or undo what others have done since.
+"""
