@@ -7,6 +7,7 @@ import pytest
 from broker.controller_bench import Bench, bench, register_controller
 from broker.metadata_node import CLUSTER, config_for
 from support.proofs import proves
+from support.waiting import until
 
 from moldau.broker.cluster.lifecycle import (
     BrokerIdentity,
@@ -355,6 +356,48 @@ async def test_an_unregistered_broker_logs_it_and_stops_without_waiting(
             await node.lifecycle.leave(30_000)
         assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
         assert "it was unregistered, restart it to register it again" in caplog.text
+
+
+class SilentController:
+    """Does not answer the heartbeats of a broker until it asks for controlled shutdown."""
+
+    def __init__(self, channel: ClientRequestChannel) -> None:
+        self.unanswered = 0
+        self.is_silent = False
+        self._channel = channel
+
+    async def send(self, request: Message, version: int | None = None) -> Message:
+        if self.is_silent and not getattr(request, "want_shut_down", False):
+            self.unanswered += 1
+            await asyncio.Event().wait()
+        return await self._channel.send(request, version)
+
+
+async def test_a_heartbeat_without_an_answer_does_not_end_the_controlled_shutdown(
+    tmp_path: Path,
+) -> None:
+    """It was sent before the broker was to stop; the request to stop follows it."""
+    async with bench(tmp_path / "data", SHORT_SESSION, registers=False) as node:
+        channel = SilentController(node.channel)
+        identity = BrokerIdentity(
+            node_id=BrokerId(1),
+            cluster_id=CLUSTER,
+            incarnation_id=Uuid(b"1" * 16),
+            directories={"": node.directory.meta.directory_id or Uuid(bytes(16))},
+        )
+        lifecycle = BrokerLifecycle(identity, channel, node.feed, node.settings, node.clock)
+        await lifecycle.start()
+        await lifecycle.unfence()
+        channel.is_silent = True
+        node.clock.advance(100)
+        await until(lambda: channel.unanswered == 1)
+        leaving = asyncio.ensure_future(lifecycle.leave(30_000))
+        await asyncio.sleep(0)
+        node.clock.advance(1_001)
+        await leaving
+        assert node.image.brokers[1].is_fenced
+        assert channel.unanswered == 1
+        await lifecycle.close()
 
 
 async def test_a_failed_disk_ends_the_wait_for_an_answer(tmp_path: Path) -> None:

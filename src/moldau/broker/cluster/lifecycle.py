@@ -46,8 +46,8 @@ _REGISTRATION_FINAL_ERRORS = {
     ErrorCode.INVALID_REGISTRATION,
     ErrorCode.UNSUPPORTED_VERSION,
 }
-# Retrying controlled shutdown does not help: the broker was unregistered, the metadata cannot be
-# written, or no controller answered for a whole session.
+# Retrying the request for controlled shutdown does not help: the broker was unregistered, the
+# metadata cannot be written, or no controller answered for a whole session.
 _SHUTDOWN_FINAL_ERRORS = {
     ErrorCode.STALE_BROKER_EPOCH,
     ErrorCode.KAFKA_STORAGE_ERROR,
@@ -108,6 +108,8 @@ class BrokerLifecycle:
         self._tasks = Tasks(are_measured=True)
         self._milestones = _Milestones()
         self._wake = asyncio.Event()
+        self._requested_shutdown = False
+        """Whether the latest request to the controller was for controlled shutdown."""
         self._wants_unfence = False
         self._offline_directories: dict[Uuid, None] = {}
         self._retry_ms = _FIRST_RETRY_MS
@@ -200,9 +202,7 @@ class BrokerLifecycle:
                 _log.warning("the controller refuses broker %s: %s%s", broker_id, error, advice)
         self._refusal = error
         final_errors = (
-            _SHUTDOWN_FINAL_ERRORS
-            if self.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN
-            else _REGISTRATION_FINAL_ERRORS
+            _SHUTDOWN_FINAL_ERRORS if self._requested_shutdown else _REGISTRATION_FINAL_ERRORS
         )
         if error.code in final_errors:
             self._milestones.has_ended.set()
@@ -217,6 +217,7 @@ class BrokerLifecycle:
 
     async def _communicate(self) -> int:
         """Returns the time until the next heartbeat or registration, in milliseconds."""
+        self._requested_shutdown = False
         is_registered = self._milestones.is_registered.is_set()
         if not is_registered or self._endpoints_changed() or self._lacks_directories():
             await self._register()
@@ -270,12 +271,13 @@ class BrokerLifecycle:
         _log.info("broker %s is registered, epoch %s", identity.node_id, self.broker_epoch)
 
     async def _heartbeat(self) -> BrokerHeartbeatResponse:
+        self._requested_shutdown = self.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN
         request = BrokerHeartbeatRequest(
             broker_id=self._identity.node_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._metadata.image.offset,
             want_fence=not self._wants_unfence,
-            want_shut_down=self.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN,
+            want_shut_down=self._requested_shutdown,
             offline_log_dirs=list(self._offline_directories),
         )
         level = self._metadata.image.metadata_version or 0
