@@ -3,6 +3,7 @@ supports (KIP-919).
 """
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,7 @@ class ControllerRegistration:
         self._clock = clock
         self._tasks = Tasks()
         self._is_due = asyncio.Event()
+        self._is_registered = asyncio.Event()
         self._problem = ""
 
     def start(self) -> None:
@@ -64,18 +66,24 @@ class ControllerRegistration:
         registered = image.controllers.get(self._config.node_id)
         if registered is None or registered.incarnation_id != self._incarnation_id:
             self._is_due.set()
+            self._is_registered.clear()
         else:
             self._is_due.clear()
+            self._is_registered.set()
 
     async def _run(self) -> None:
         """Its record in the metadata ends the attempts, not a response."""
         retry_ms = _FIRST_RETRY_MS
         while True:
-            await self._is_due.wait()
-            retry_ms = _FIRST_RETRY_MS if await self._register() else retry_ms * 2
-            retry_ms = min(retry_ms, _RETRY_MS_MAX)
-            if self._is_due.is_set():
-                await self._clock.sleep(retry_ms)
+            if not self._is_due.is_set():
+                retry_ms = _FIRST_RETRY_MS
+                await self._is_due.wait()
+            # After a success the record is committed, and only has to arrive here.
+            wait_ms = _RETRY_MS_MAX if await self._register() else retry_ms
+            retry_ms = min(retry_ms * 2, _RETRY_MS_MAX)
+            with contextlib.suppress(TimeoutError):
+                async with self._clock.timeout(wait_ms):
+                    await self._is_registered.wait()
 
     async def _register(self) -> bool:
         try:
