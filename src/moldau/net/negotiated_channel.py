@@ -18,7 +18,7 @@ class NegotiatedChannel:
     def __init__(self, channel: RequestChannel, served: Mapping[int, tuple[int, int]]) -> None:
         """`served` has the oldest and the newest version of each API."""
         self.channel = channel
-        self._served = served
+        self.served = served
 
     @classmethod
     async def open(
@@ -36,7 +36,7 @@ class NegotiatedChannel:
 
     def version_of(self, api_key: ApiKey) -> int | None:
         """The newest version that is final and that both sides know; None if there is none."""
-        served = self._served.get(api_key)
+        served = self.served.get(api_key)
         if served is None:
             return None
         version = min(served[1], API_VERSIONS[api_key].latest_stable)

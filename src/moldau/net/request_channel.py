@@ -39,6 +39,9 @@ _SCRATCH_BYTES = 16 * 1024
 class ChannelError(MoldauError):
     """The connection could not be opened, or was lost."""
 
+    was_sent = True
+    """False if it was lost before anything of the request was sent."""
+
 
 class NothingListensError(ChannelError):
     """Nothing listens at any address of the node: its process has ended."""
@@ -179,9 +182,14 @@ class RequestChannel(asyncio.BufferedProtocol):
         is_urgent: bool = False,
     ) -> Answer:
         """Waits for room in the pipeline, sends, and waits for the response. Urgent requests are
-        sent even while the channel is held.
+        sent even while the channel is held. Raises ChannelError.
         """
-        await self._wait_for_room(is_urgent=is_urgent)
+        try:
+            await self._wait_for_room(is_urgent=is_urgent)
+        except ChannelError as error:
+            unsent = type(error)(str(error))
+            unsent.was_sent = False
+            raise unsent from None
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._expect(self._send(request, version), future, answer_class, version, timeout_ms)
         return await future

@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from moldau.broker.controller.envelope import unwrapped, wrapped_response
 from moldau.broker.server.error_responses import error_response
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from moldau.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from moldau.protocol.wire.frame import build_response, read_request
 from moldau.protocol.wire.schema import Message
 
@@ -18,6 +20,16 @@ Answer = Callable[[Message, int], Message | None]
 
 def refused(code: ErrorCode) -> Answer:
     return lambda request, version: error_response(request, version, code)
+
+
+def done(request: Message, version: int) -> Message | None:
+    """The request, or the one in an envelope, was served."""
+    if not isinstance(request, EnvelopeRequest):
+        return error_response(request, version, ErrorCode.NONE)
+    frame = unwrapped(request).request
+    response = error_response(frame.decode_body(), frame.version, ErrorCode.NONE)
+    assert response is not None
+    return EnvelopeResponse(response_data=wrapped_response(response, frame.version, 0))
 
 
 def closes(_request: Message, _version: int) -> None:
@@ -35,12 +47,15 @@ class ScriptedController:
     """Without an answer the connection stays open."""
     requests: list[tuple[ApiKey, int]] = field(default_factory=list)
     """The requests that came, with their versions."""
+    connections: int = 0
+    """The number of connections so far."""
 
     @property
     def address(self) -> tuple[str, int]:
         return "127.0.0.1", self.port
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         try:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")

@@ -12,26 +12,30 @@ from typing import Any
 import pytest
 from broker.controller.scripted_controller import (
     closes,
+    done,
     refused,
     scripted_controller,
 )
 from broker.data_node import ConfigHolder
+from broker.gated_threads import gated_threads
 from broker.node.test_node import node_with
 from support.proofs import proves
-from support.waiting import take_turns
+from support.waiting import take_turns, until
 
 from moldau.broker.cluster.metadata_feed import MetadataFeed
+from moldau.broker.cluster.topic_creation import TopicCreation
 from moldau.broker.controller.controller_channel import (
     ActiveControllerChannel,
     ClientRequestChannel,
     Route,
 )
+from moldau.broker.controller.envelope import Forwarded, unwrapped
 from moldau.broker.server.context import Peer
 from moldau.config.broker import BrokerConfig
 from moldau.net.clock import Clock
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -43,7 +47,7 @@ from moldau.protocol.messages.describe_quorum import (
     DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
 )
-from moldau.protocol.messages.envelope import EnvelopeResponse
+from moldau.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from moldau.protocol.wire.schema import Message
 from moldau.types import NO_LEADER, BrokerId
 
@@ -54,6 +58,8 @@ BROKER = {
     "controller.listener.names": "CONTROLLER",
     "controller.quorum.bootstrap.servers": "127.0.0.1:9093",
 }
+IN_FLIGHT = 64
+SENT_MORE = 3
 CLIENT = Peer(1, "PLAINTEXT", "10.1.2.3", 4, principal="User:alice", client_id="admin")
 
 
@@ -231,6 +237,147 @@ async def test_a_request_does_not_wait_for_a_controller_that_has_a_successor() -
         assert "another node is the active controller now" in failed.value.detail
         answer: Any = await ours.channel.send(AllocateProducerIdsRequest())
         assert answer.producer_id_start == 7
+
+
+async def test_requests_that_wait_for_their_turn_do_not_connect_to_a_former_controller() -> None:
+    """The first one has begun to connect when another node is elected."""
+    async with (
+        frozen_controller() as old,
+        scripted_controller(*[allocated] * 3) as new,
+        broker(request_timeout_ms="5000") as ours,
+    ):
+        ours.leader.is_at(old)
+        waiting = [
+            asyncio.ensure_future(ours.channel.send(AllocateProducerIdsRequest())) for _ in range(3)
+        ]
+        await take_turns()
+        ours.leader.is_at(new.address)
+        answers: Any = await asyncio.gather(*waiting)
+        assert [each.producer_id_start for each in answers] == [7] * 3
+        assert new.connections == 1
+
+
+async def test_requests_that_were_never_sent_are_sent_to_the_next_controller() -> None:
+    """The connection has room for so many requests; the others wait."""
+    async with (
+        scripted_controller(closes) as old,
+        scripted_controller(*[done] * SENT_MORE) as new,
+        broker() as ours,
+    ):
+        old.freezes = True
+        ours.leader.is_at(old.address)
+        sending = [
+            asyncio.ensure_future(ours.channel.send(create(f"t-{number}")))
+            for number in range(IN_FLIGHT + SENT_MORE)
+        ]
+        await until(lambda: len(old.requests) == 1)
+        await take_turns()
+        ours.leader.is_at(new.address)
+        outcomes = await asyncio.gather(*sending, return_exceptions=True)
+        unknown = [each for each in outcomes if isinstance(each, KafkaError)]
+        assert all("may have done it" in each.detail for each in unknown)
+        assert len(unknown) == IN_FLIGHT
+        assert len(new.requests) == SENT_MORE
+
+
+async def test_a_closed_channel_opens_no_connection() -> None:
+    async with scripted_controller() as controller, broker() as ours:
+
+        def closed_meanwhile(request: Message, version: int) -> Message | None:
+            ours.channel.close()
+            return refused(ErrorCode.NOT_CONTROLLER)(request, version)
+
+        controller.answers.append(closed_meanwhile)
+        ours.leader.is_at(controller.address)
+        for _ in range(2):
+            with pytest.raises(KafkaError) as failed:
+                await ours.channel.send(AllocateProducerIdsRequest())
+            assert "the node is stopping" in failed.value.detail
+        assert controller.connections == 1
+
+
+async def test_a_channel_that_is_closed_while_it_connects_gives_up() -> None:
+    async with frozen_controller() as address, broker() as ours:
+        ours.leader.is_at(address)
+        waiting = asyncio.ensure_future(ours.channel.send(AllocateProducerIdsRequest()))
+        await take_turns()
+        ours.channel.close()
+        with pytest.raises(KafkaError) as failed:
+            await waiting
+        assert "the node is stopping" in failed.value.detail
+
+
+async def test_a_large_request_is_encoded_and_its_response_decoded_in_a_thread() -> None:
+    many = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(name=f"t-{number}", num_partitions=1, replication_factor=1)
+            for number in range(5_000)
+        ]
+    )
+    async with scripted_controller(done, done) as controller, broker() as ours:
+        ours.leader.is_at(controller.address)
+        await ours.channel.forward(create("small"), 7, CLIENT)
+        with gated_threads() as threads:
+            waiting = asyncio.ensure_future(ours.channel.forward(many, 7, CLIENT))
+            encoding = await threads.gates.get()
+            await take_turns()
+            assert len(controller.requests) == 1
+            encoding.set()
+            decoding = await threads.gates.get()
+            assert len(controller.requests) == 2
+            assert not waiting.done()
+            decoding.set()
+            answer: Any = await waiting
+        assert [each.name for each in answer.topics] == [each.name for each in many.topics]
+
+
+async def test_a_client_whose_version_the_controller_does_not_serve_is_disconnected() -> None:
+    """As in Kafka: its next ApiVersions tells it which versions there are."""
+    async with (
+        scripted_controller(refused(ErrorCode.UNSUPPORTED_VERSION)) as controller,
+        broker() as ours,
+    ):
+        ours.leader.is_at(controller.address)
+        with pytest.raises(MalformedRequestError, match="does not serve CREATE_TOPICS version 7"):
+            await ours.channel.forward(create("t"), 7, CLIENT)
+
+
+async def test_topics_are_created_automatically_on_behalf_of_the_client() -> None:
+    """In the newest version that the controller serves, too."""
+    forwarded: list[Forwarded] = []
+
+    def envelope_of_client(request: Message, version: int) -> Message | None:
+        assert isinstance(request, EnvelopeRequest)
+        forwarded.append(unwrapped(request))
+        return done(request, version)
+
+    async with scripted_controller(envelope_of_client, done) as controller, broker() as ours:
+        controller.newest[ApiKey.CREATE_TOPICS] = 5
+        ours.leader.is_at(controller.address)
+        creation = TopicCreation(ours.channel, ours.route.settings)
+        assert await creation.ensure(["t"], CLIENT) == {"t": ErrorCode.NONE}
+        (seen,) = forwarded
+        assert (seen.principal, seen.host) == ("User:alice", "10.1.2.3")
+        assert seen.request.header.client_id == "admin"
+        assert (seen.request.api_key, seen.request.version) == (ApiKey.CREATE_TOPICS, 5)
+        # Internal topics are created on behalf of this node.
+        assert await creation.ensure(["__consumer_offsets"]) == {
+            "__consumer_offsets": ErrorCode.NONE
+        }
+        assert controller.requests == [(ApiKey.ENVELOPE, 0), (ApiKey.CREATE_TOPICS, 5)]
+        await creation.close()
+
+
+async def test_the_versions_of_the_controller_are_known_while_it_is_connected() -> None:
+    async with scripted_controller(allocated) as controller, broker() as ours:
+        controller.newest[ApiKey.CREATE_TOPICS] = 5
+        ours.leader.is_at(controller.address)
+        assert ours.channel.served is None
+        await ours.channel.send(AllocateProducerIdsRequest())
+        assert ours.channel.served is not None
+        assert ours.channel.served[ApiKey.CREATE_TOPICS] == (2, 5)
+        ours.channel.close()
+        assert ours.channel.served is None
 
 
 async def test_a_connection_to_a_controller_that_has_a_successor_is_given_up() -> None:

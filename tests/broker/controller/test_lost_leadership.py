@@ -93,7 +93,7 @@ class Controllers:
         return member
 
     def cut_acknowledgements(self, leader: Member) -> None:
-        """What it appends next reaches the others, and it never hears of that."""
+        """Later appends reach the others, whose acknowledgements do not arrive."""
         others = set(self.cluster.members) - {leader.id}
         self.cluster.faults.cut |= {(other, leader.id) for other in others}
 

@@ -2,11 +2,14 @@
 error is reported where Kafka reports it.
 """
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broker.controller_bench import Bench, bench
+from broker.gated_threads import gated_threads
+from support.waiting import take_turns
 
 from moldau.broker.controller.envelope import (
     decoded_principal,
@@ -72,6 +75,29 @@ async def test_a_controller_that_does_not_lead_says_so_outside(tmp_path: Path) -
         node.controller.close()
         answer = await served(node, wrapped(create("t"), 7, CLIENT))
         assert (answer.error_code, answer.response_data) == (ErrorCode.NOT_CONTROLLER, None)
+
+
+async def test_a_large_request_is_decoded_and_its_response_encoded_in_a_thread(
+    tmp_path: Path,
+) -> None:
+    """A small part of a megabyte, but thousands of elements."""
+    topics = [
+        CreatableTopic(name=f"t-{number}", num_partitions=1, replication_factor=1)
+        for number in range(5_000)
+    ]
+    request = CreateTopicsRequest(topics=topics, timeout_ms=30_000, validate_only=True)
+    async with bench(tmp_path / "data") as node:
+        with gated_threads() as threads:
+            serving = asyncio.ensure_future(served(node, wrapped(request, 7, CLIENT)))
+            for _ in ("decoding", "deciding", "encoding"):
+                gate = await threads.gates.get()
+                await take_turns()
+                assert threads.gates.empty()
+                assert not serving.done()
+                gate.set()
+            answer = await serving
+        response: Any = unwrapped_response(answer.response_data or b"", ApiKey.CREATE_TOPICS, 7)
+        assert [each.error_code for each in response.topics] == [ErrorCode.NONE] * 5_000
 
 
 @pytest.mark.parametrize(

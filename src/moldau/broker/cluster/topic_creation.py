@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 
-from moldau.broker.server.context import ConfigHolder, ControllerChannel
+from moldau.broker.server.context import ConfigHolder, ForwardingChannel, Peer
 from moldau.broker.server.log_texts import few_of, short
 from moldau.config.broker import BrokerConfig
 from moldau.core.controller.topics.topic_names import (
@@ -39,16 +39,17 @@ Outcomes = dict[str, ErrorCode]
 
 
 class TopicCreation:
-    def __init__(self, channel: ControllerChannel, settings: ConfigHolder) -> None:
+    def __init__(self, channel: ForwardingChannel, settings: ConfigHolder) -> None:
         self._channel = channel
         self._settings = settings
         self._tasks = Tasks(are_measured=True)
         self._running: dict[str, asyncio.Task[Outcomes]] = {}
         self._logged: dict[str, ErrorCode] = {}
 
-    async def ensure(self, names: Iterable[str]) -> Outcomes:
-        """Creates missing topics. Returns an error code for each name once the topic exists on this
-        broker (NONE) or its creation has failed. Invalid names are not requested.
+    async def ensure(self, names: Iterable[str], client: Peer | None = None) -> Outcomes:
+        """Creates missing topics, on behalf of the client if there is one. Returns an error code
+        for each name once the topic exists on this broker (NONE) or its creation has failed.
+        Invalid names are not requested.
         """
         distinct = list(dict.fromkeys(names))
         are_valid = await slices_of(is_valid_name, distinct)
@@ -61,7 +62,7 @@ class TopicCreation:
         if len(self._running) + len(fresh) > CREATIONS_AT_ONCE_MAX:
             return dict.fromkeys(distinct, ErrorCode.POLICY_VIOLATION)
         if fresh:
-            task = self._tasks.start(self._create(fresh), "create-topics")
+            task = self._tasks.start(self._create(fresh, client), "create-topics")
             self._running |= dict.fromkeys(fresh, task)
         shared = {name: self._running[name] for name in distinct if name not in outcomes}
         if shared:
@@ -82,14 +83,17 @@ class TopicCreation:
         self._logged[name] = code
         return not is_known
 
-    async def _create(self, names: list[str]) -> Outcomes:
+    async def _create(self, names: list[str], client: Peer | None) -> Outcomes:
         config = self._settings.current
         request = CreateTopicsRequest(
             topics=[_creatable(config, name) for name in names],
             timeout_ms=config.request_timeout_ms,
         )
         try:
-            response = await self._channel.send(request)
+            if client is None:
+                response = await self._channel.send(request)
+            else:
+                response = await self._channel.forward(request, None, client)
         except KafkaError as error:
             _log.warning("topics could not be created: %s: %s", few_of(names), error)
             return dict.fromkeys(names, error.code)

@@ -1,10 +1,11 @@
 """Requests to the active controller, wherever it is: in this process, or across the network. They
-are sent again until it answers. After a broken connection, only those that may be done twice are;
-a node that is not the active controller any longer may have appended the request, as in Kafka.
+are sent again until it answers. After a broken connection, only those are that were not sent or may
+be done twice. A controller of ours that lost its leadership refuses only what it did not append or
+what may be done twice; one of Apache Kafka refuses all, and they are sent again as Kafka does.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.broker.controller.controller_node import requested_timeout_ms
@@ -79,10 +80,22 @@ class ActiveControllerChannel:
         self._attempt_ms = attempt_ms
         self._remote: RemoteController | None = None
         """None until the active controller is another node for the first time."""
+        self._is_closed = False
+
+    @property
+    def served(self) -> Mapping[int, tuple[int, int]] | None:
+        """The versions of each API that the active controller serves, if that is another node and
+        there is a connection to it.
+        """
+        local, remote = self._route.local, self._remote
+        is_own = local is not None and local.is_active
+        return None if is_own or remote is None else remote.served
 
     def close(self) -> None:
+        """Requests fail from now on, those under way too."""
+        self._is_closed = True
         if self._remote is not None:
-            self._remote.hang_up("the node is stopping")
+            self._remote.close()
 
     async def send(self, request: Message, version: int | None = None) -> Message:
         """Sends a request of this node itself. A refusal is a response, too. Raises KafkaError if
@@ -90,8 +103,10 @@ class ActiveControllerChannel:
         """
         return await self._until_answered(request, version, None)
 
-    async def forward(self, request: Message, version: int, peer: "Peer") -> Message:
-        """Sends the request of a client."""
+    async def forward(self, request: Message, version: int | None, peer: "Peer") -> Message:
+        """Sends the request of a client, or one on its behalf if `version` is None. Raises
+        MalformedRequestError if its connection has to be closed.
+        """
         return await self._until_answered(request, version, peer)
 
     async def _until_answered(
@@ -102,7 +117,7 @@ class ActiveControllerChannel:
         problem = "there is no active controller"
         try:
             async with self._clock.timeout(timeout_ms):
-                while True:
+                while not self._is_closed:
                     try:
                         return await self._attempt(request, version, peer)
                     except NotDoneError as error:
@@ -114,6 +129,8 @@ class ActiveControllerChannel:
             # The response to an attempt did not come in time.
             pass
         detail = f"no response from the controller in {timeout_ms} ms: {problem}"
+        if self._is_closed:
+            detail = "no response from the controller: the node is stopping"
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail)
 
     async def _attempt(self, request: Message, version: int | None, peer: "Peer | None") -> Message:
@@ -130,29 +147,29 @@ class ActiveControllerChannel:
             raise NotDoneError("there is no active controller")
         remote = self._remote = self._remote or self._new_remote()
         with self._watching(remote, address):
-            if peer is None or version is None:
+            if peer is None:
                 return await remote.send(address, request)
             return await remote.forward(address, request, version, peer)
 
     @contextlib.contextmanager
     def _watching(self, remote: "RemoteController", address: tuple[str, int]) -> Iterator[None]:
-        """Hangs up when another node is elected: one that does not answer may be gone for good."""
+        """Hangs up when another node is elected: one that does not answer may be gone for good.
+        Again and again: a request that waits for its turn may have no connection yet.
+        """
 
-        timer: Timer | None = None
+        timer: Timer
 
         def look() -> None:
             nonlocal timer
+            timer = self._clock.call_later(_LOOK_MS, look)
             if self._route.is_over(address):
-                remote.hang_up("another node is the active controller now")
-            else:
-                timer = self._clock.call_later(_LOOK_MS, look)
+                remote.hang_up(address, "another node is the active controller now")
 
         look()
         try:
             yield
         finally:
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
 
     def _new_remote(self) -> "RemoteController":
         # A node alone never needs it.
@@ -162,6 +179,7 @@ class ActiveControllerChannel:
             self._route.settings,
             self._clock,
             client_id=self._client_id,
+            is_over=self._route.is_over,
             attempt_ms=self._attempt_ms,
         )
 
@@ -200,7 +218,7 @@ class ClientRequestChannel:
     async def send(self, request: Message, version: int | None = None) -> Message:
         return await self._settled(request, await self._channel.send(request, version))
 
-    async def forward(self, request: Message, version: int, peer: "Peer") -> Message:
+    async def forward(self, request: Message, version: int | None, peer: "Peer") -> Message:
         return await self._settled(request, await self._channel.forward(request, version, peer))
 
     async def _settled(self, request: Message, response: Message) -> Message:

@@ -12,7 +12,7 @@ from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.messages import response_class
 from moldau.protocol.messages.default_principal_data import DefaultPrincipalData
 from moldau.protocol.messages.envelope import EnvelopeRequest
-from moldau.protocol.wire.codec import TRUSTED_ELEMENT_BUDGET, decode, encode
+from moldau.protocol.wire.codec import NO_BUDGET, TRUSTED_ELEMENT_BUDGET, decode, encode
 from moldau.protocol.wire.frame import (
     LENGTH_BYTES,
     RequestFrame,
@@ -38,9 +38,16 @@ class Forwarded(NamedTuple):
     """The client's address."""
 
 
-def wrapped(request: Message, version: int, peer: Peer) -> EnvelopeRequest:
+def wrapped(
+    request: Message, version: int, peer: Peer, *, budget: int = NO_BUDGET
+) -> EnvelopeRequest:
+    """Raises MessageTooLargeError if the request has more elements than the budget."""
     frame = build_request(
-        request, version, correlation_id=_CORRELATION_ID, client_id=peer.client_id
+        request,
+        version,
+        correlation_id=_CORRELATION_ID,
+        client_id=peer.client_id,
+        budget=budget,
     )
     return EnvelopeRequest(
         # Without the length of the frame.
@@ -66,16 +73,19 @@ def unwrapped(envelope: EnvelopeRequest) -> Forwarded:
     return Forwarded(request, principal, host)
 
 
-def wrapped_response(response: Message, version: int, correlation_id: int) -> bytes:
-    chunks = build_response(response, version, correlation_id=correlation_id)
+def wrapped_response(
+    response: Message, version: int, correlation_id: int, *, budget: int = NO_BUDGET
+) -> bytes:
+    """Raises MessageTooLargeError if the response has more elements than the budget."""
+    chunks = build_response(response, version, correlation_id=correlation_id, budget=budget)
     return b"".join(map(bytes, chunks))[LENGTH_BYTES:]
 
 
-def unwrapped_response(content: bytes, api_key: ApiKey, version: int) -> Message:
-    """Raises MalformedRequestError."""
-    _, response = read_response(
-        content, response_class(api_key), version, budget=TRUSTED_ELEMENT_BUDGET
-    )
+def unwrapped_response(
+    content: bytes, api_key: ApiKey, version: int, *, budget: int = TRUSTED_ELEMENT_BUDGET
+) -> Message:
+    """Raises MalformedRequestError, also if the response has more elements than the budget."""
+    _, response = read_response(content, response_class(api_key), version, budget=budget)
     return response
 
 

@@ -67,7 +67,7 @@ def _describe(
 async def _response_after_creation(
     ctx: RequestContext, request: MetadataRequest, named: "_Named"
 ) -> MetadataResponse:
-    await ctx.broker.topic_creation.ensure(named.missing)
+    await ctx.broker.topic_creation.ensure(named.missing, ctx.peer)
     response = _response(ctx, request, named.names)
     return response if isinstance(response, MetadataResponse) else await response
 

@@ -73,8 +73,11 @@ class ControllerChannel(Protocol):
 class ForwardingChannel(ControllerChannel, Protocol):
     """For the requests of clients."""
 
-    async def forward(self, request: Message, version: int, peer: Peer) -> Message:
-        """Sends a client's request on its behalf."""
+    async def forward(self, request: Message, version: int | None, peer: Peer) -> Message:
+        """Sends a client's request, or one on its behalf if `version` is None. Raises
+        MalformedRequestError if the client's connection has to be closed: the controller does not
+        serve its version, and it should learn which versions are served.
+        """
 
 
 class ConfigHolder(Protocol):

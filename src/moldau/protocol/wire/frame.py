@@ -49,9 +49,16 @@ def response_header_version(message_class: type[Message], version: int) -> int:
 
 
 def build_request(
-    message: Message, version: int, *, correlation_id: int, client_id: str | None
+    message: Message,
+    version: int,
+    *,
+    correlation_id: int,
+    client_id: str | None,
+    budget: int = NO_BUDGET,
 ) -> list[Buffer]:
-    """A whole frame, in chunks; long `records` are not copied."""
+    """A whole frame, in chunks; long `records` are not copied. Raises MessageTooLargeError if the
+    message has more elements than the budget.
+    """
     header = RequestHeader(
         request_api_key=message.API_KEY,
         request_api_version=version,
@@ -59,7 +66,7 @@ def build_request(
         client_id=client_id,
     )
     head = encode(header, request_header_version(type(message), version))
-    return with_length([head, *encode_chunks(message, version)])
+    return with_length([head, *encode_chunks(message, version, budget=budget)])
 
 
 class ResponseTooLongError(MoldauError):
