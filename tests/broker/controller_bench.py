@@ -64,6 +64,8 @@ class Bench:
     topic_creation: TopicCreation
     failures: list[str] = field(default_factory=list)
     controllers: ActiveControllerChannel = field(init=False)
+    controller_versions: Mapping[int, tuple[int, int]] | None = None
+    """The versions that the active controller serves, as if it were another node."""
 
     @property
     def image(self) -> MetadataImage:
@@ -127,6 +129,7 @@ class Bench:
             verification=cast("Any", None),
             fetch_sessions=cast("Any", None),
             topic_creation=self.topic_creation,
+            controller_versions=lambda: self.controller_versions,
             metrics=Metrics(),
             budget=MemoryBudget(lambda: 1 << 30),
             quorum=self.quorum,

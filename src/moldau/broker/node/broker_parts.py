@@ -132,6 +132,8 @@ class BrokerParts:
                 node.config.max_incremental_fetch_session_cache_slots, node.host.chance
             ),
             topic_creation=self.topic_creation,
+            # It always has a connection.
+            controller_versions=lambda: self._heartbeats.served,
         )
 
     def _settings_changed(self, _before: "BrokerConfig", after: "BrokerConfig") -> None:

@@ -177,6 +177,10 @@ class BrokerServices(NodeServices):
     verification: "TransactionVerification"
     fetch_sessions: "FetchSessions"
     topic_creation: "TopicCreation"
+    controller_versions: Callable[[], Mapping[int, tuple[int, int]] | None] = lambda: None
+    """The versions of each API that the active controller serves, if they are known and may differ
+    from those of this node.
+    """
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
