@@ -1,60 +1,24 @@
 """Large decisions beside others: which of them wait, and that none waits for ever."""
 
 import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broker.controller_bench import Bench, bench
+from broker.gated_threads import GatedThreads, gated_threads
 
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 
-POLL_S = 0.05
 SESSION = {"broker.session.timeout.ms": "60000", "request.timeout.ms": "30000"}
 # A little more than the time between two checks of the sessions, so that none counts as late.
 STEP_MS = 7_600
 Send = Callable[..., Coroutine[Any, Any, Any]]
 
 NAMES = [f"large-{number}" for number in range(100)]
-
-
-class GatedThreads(ThreadPoolExecutor):
-    """Each work begins when the test opens its gate."""
-
-    def __init__(self) -> None:
-        super().__init__(4)
-        self.gates: asyncio.Queue[threading.Event] = asyncio.Queue()
-        self._is_over = threading.Event()
-
-    def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
-        gate = threading.Event()
-        self.gates.put_nowait(gate)
-
-        def run() -> Any:
-            while not (gate.wait(POLL_S) or self._is_over.is_set()):
-                pass
-            return work(*args, **options)
-
-        return super().submit(run)
-
-    def open_all(self) -> None:
-        self._is_over.set()
-
-
-@contextmanager
-def gated_threads() -> Iterator[GatedThreads]:
-    threads = GatedThreads()
-    asyncio.get_running_loop().set_default_executor(threads)
-    try:
-        yield threads
-    finally:
-        threads.open_all()
 
 
 def create(*names: str) -> CreateTopicsRequest:

@@ -312,14 +312,21 @@ class QuorumNode:
 
     # Appending
 
-    def append(self, records: Sequence[Message], now_ms: int) -> int:
+    def append(self, records: Sequence[Message], now_ms: int, *, frees_disk: bool = False) -> int:
         """Returns the last offset of the records, which are now in the log as one batch and not
         committed yet. Raises KafkaError if this node is not the leader, if the records exceed a
-        batch, or if the disk refuses them; then the log is unchanged.
+        batch, or if the disk refuses them; then the log is unchanged. `frees_disk`: on a full disk
+        they may use the reserve, since they let more space be freed.
         """
         self._check_leads()
+        appends, epoch = self.parts.appends, self.leader_epoch
         try:
-            self.parts.appends.append(records, self.leader_epoch, now_ms)
+            try:
+                appends.append(records, epoch, now_ms)
+            except DiskFullError:
+                if not frees_disk or not self._directory.reserve.release():
+                    raise
+                appends.append(records, epoch, now_ms)
         except DiskFullError as error:
             self._resign_if_possible(self._machine.epoch, error)
             raise
@@ -356,10 +363,6 @@ class QuorumNode:
             await batches.wait(offset)
         else:
             raise self._not_leading()
-
-    def make_room(self) -> bool:
-        """Spends the reserve of a full disk, so that a record that frees more can be written."""
-        return self._directory.reserve.release()
 
     # Other nodes
 
