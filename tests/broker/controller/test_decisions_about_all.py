@@ -3,9 +3,8 @@ a thread, and appended in pieces.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from broker.gated_threads import gated_threads
 from support.waiting import take_turns, until
 
 from moldau.core.controller.decision_size import PARTITIONS_AT_ONCE
-from moldau.net import stopwatch
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.broker_heartbeat import (
@@ -43,14 +41,6 @@ async def many_partitions(path: Path, partitions: int) -> AsyncIterator[Bench]:
         yield node
         await node.quorum.wait_committed(node.quorum.last_offset)
         node.check()
-
-
-@pytest.fixture
-def tiny_slices() -> Iterator[None]:
-    """Every slice is over at once, however fast the machine is."""
-    seconds = count()
-    with stopwatch.replaced_by(lambda: float(next(seconds))):
-        yield
 
 
 def heartbeat(node: Bench, *, want_fence: bool = False) -> BrokerHeartbeatRequest:

@@ -142,6 +142,8 @@ class QuorumCluster:
         self.disks: dict[int, SimulatedDisk] = {}
         self.listeners: dict[int, list[QuorumListener]] = {}
         """More listeners of members that are started later."""
+        self.on_made: Callable[[Member], None] = lambda _member: None
+        """Called with each member before it starts."""
         self.requests: list[tuple[int, Request]] = []
         """All that were delivered, with their senders."""
         self.on_sent: Callable[[int, Request], None] = lambda _sender, _request: None
@@ -240,6 +242,7 @@ class QuorumCluster:
             number, disk, config, directory, quorum, feed, snapshots, listener, clock, failures
         )
         self.members[number] = member
+        self.on_made(member)
         await quorum.start()
         return member
 

@@ -242,7 +242,13 @@ class QuorumNode:
         bytes_max = config.internal_metadata_max_batch_size_in_bytes
         appends = LeaderAppends(log, batches, clock, measurements, bytes_max)
         node_id = machine.local.key.node_id
-        leadership = Leadership(node_id, batches, appends, self._activation_failed)
+        leadership = Leadership(
+            node_id,
+            batches,
+            appends,
+            lambda epoch: machine.is_leader and machine.epoch == epoch,
+            self._activation_failed,
+        )
         requests = WaitingRequests(self._cold_reads)
         parts = QuorumParts(
             log=log,
