@@ -97,5 +97,16 @@ class MetadataFeed(QuorumListener):
             if not done.done():
                 done.set_result(None)
         for done, holds in self._conditions.items():
-            if not done.done() and holds(image):
-                done.set_result(None)
+            if not done.done():
+                _complete(done, holds, image)
+
+
+def _complete(
+    done: asyncio.Future[None], holds: Callable[[MetadataImage], bool], image: MetadataImage
+) -> None:
+    """A condition that fails concerns the task that waits for it, and nothing else."""
+    try:
+        if holds(image):
+            done.set_result(None)
+    except Exception as error:  # noqa: BLE001 - raised where it is awaited
+        done.set_exception(error)
