@@ -57,8 +57,9 @@ from moldau.types import NO_LEADER, BrokerId, LeaderEpoch, Offset
 
 _log = logging.getLogger(__name__)
 
+_COMMIT_MS = 2_000
 # As in Kafka: a stop does not wait longer for a successor.
-_STOP_MS = 5_000
+_RESIGN_MS = 5_000
 
 
 class _Constant(NamedTuple):
@@ -102,6 +103,7 @@ class QuorumNode:
         self._cold_reads = ColdReads()
         self._running: _Running | None = None
         """None before the start."""
+        self._has_resigned = False
         self._is_stopping = False
         self._upkeep = Upkeep(self, clock, config.metadata_max_idle_interval_ms)
 
@@ -278,16 +280,29 @@ class QuorumNode:
         if not (self.is_leader if self._machine.is_leader else is_known):
             await self.parts.leadership.wait()
 
-    async def stop(self) -> None:
+    async def resign(self) -> None:
         """Commits what was appended, then resigns and waits for a successor, for a few seconds at
-        most. May be called twice.
+        most. It answers other nodes until `stop`, and is not elected again.
         """
         self._upkeep.stop()
-        if self._running is not None and not self._is_stopping and self.failure is None:
-            # A disk that fails now has reported it; there is nothing more to save.
-            with contextlib.suppress(KafkaError, TimeoutError):
-                async with self._clock.timeout(_STOP_MS):
-                    await self._resign()
+        if self._running is None or self._has_resigned or self.failure is not None:
+            return
+        self._has_resigned = True
+        # A disk that fails now has reported it; there is nothing more to save.
+        with contextlib.suppress(KafkaError, TimeoutError):
+            async with self._clock.timeout(_COMMIT_MS):
+                batches = self.parts.batches
+                while self._machine.is_leader and batches.next_offset <= self.last_offset:
+                    await self.wait_committed(self.last_offset)
+        # Also without a majority for these records: others may have one.
+        self._driver.feed(Stopping())
+        with contextlib.suppress(TimeoutError):
+            async with self._clock.timeout(_RESIGN_MS):
+                await self._driver.wait_until(lambda: self._machine.may_stop)
+
+    async def stop(self) -> None:
+        """Resigns first. May be called twice."""
+        await self.resign()
         self._is_stopping = True
         await self._network.close()
         if self._running is not None:
@@ -300,12 +315,6 @@ class QuorumNode:
                 self.log.close()
             except KafkaError as error:
                 _log.warning("the metadata log is checked at the next start: %s", error)
-
-    async def _resign(self) -> None:
-        if self._machine.is_leader:
-            await self.wait_committed(self.last_offset)
-        self._driver.feed(Stopping())
-        await self._driver.wait_until(lambda: self._machine.may_stop)
 
     async def _end(self, running: _Running) -> None:
         parts = running.parts

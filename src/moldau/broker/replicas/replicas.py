@@ -2,6 +2,7 @@
 begins leader epochs, changes settings of running logs; and knows which partitions it leads.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -175,6 +176,9 @@ class Replicas:
         """Opens all logs with the settings in `image`, and begins to lead or follow the partitions
         that it assigns to this broker. Call it once, in the event loop, with an up-to-date image.
         """
+        starting = asyncio.current_task()
+        assert starting is not None
+        self.store.is_given_up = lambda: starting.cancelling() > 0
         self._image = image
         await load_logs(
             self.store, self.flush_rounds, self._log_settings.accepts_damage, self._is_known
