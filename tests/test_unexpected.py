@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from moldau.unexpected import apart, log_unexpected
+from moldau.unexpected import Attempts, apart, log_unexpected
 
 _log = logging.getLogger("tests.unexpected")
 
@@ -23,3 +23,19 @@ def test_a_kind_of_error_is_logged_once_in_an_interval(caplog: pytest.LogCapture
         KeyError,
         ValueError,
     ]
+
+
+def test_attempts_are_all_made_and_the_first_error_is_raised(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made: list[int] = []
+    attempts = Attempts(_log, "an attempt")
+    attempts.make(made.append, 1)
+    attempts.make(raises, ValueError("first"))
+    attempts.make(made.append, 2)
+    attempts.make(raises, KeyError("second"))
+    attempts.make(made.append, 3)
+    with pytest.raises(ValueError, match="first"):
+        attempts.end()
+    assert made == [1, 2, 3]
+    assert "an attempt failed unexpectedly" in caplog.text

@@ -40,6 +40,31 @@ def log_unexpected(logger: logging.Logger, what: str, error: BaseException) -> N
     logger.error("%s failed unexpectedly%s", what, more, exc_info=error)
 
 
+class Attempts:
+    """Steps that do not depend on each other: each is made, although one before it failed. The
+    first error is raised in the end, the others are logged.
+    """
+
+    def __init__(self, logger: logging.Logger, what: str) -> None:
+        """`what` as in `log_unexpected`."""
+        self._logger = logger
+        self._what = what
+        self._first: Exception | None = None
+
+    def make(self, call: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            call(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - `end` raises it
+            if self._first is None:
+                self._first = error
+            else:
+                log_unexpected(self._logger, self._what, error)
+
+    def end(self) -> None:
+        if self._first is not None:
+            raise self._first
+
+
 def apart(
     logger: logging.Logger, what: str, call: Callable[P, object], *args: P.args, **kwargs: P.kwargs
 ) -> None:

@@ -17,5 +17,7 @@ class Decision(Generic[RecordT, ResponseT]):
     records: Sequence[RecordT] = ()
     is_atomic: bool = True
     """Whether all records are committed together or not at all."""
+    frees_disk: bool = False
+    """Whether the records let disk space be freed: on a full disk they may use the reserve."""
     kraft_version: int | None = None
     """The kraft.version to raise the quorum to, in control records before these records."""

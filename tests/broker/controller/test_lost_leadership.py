@@ -33,6 +33,7 @@ from moldau.protocol.messages.incremental_alter_configs import (
 )
 from moldau.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from moldau.protocol.wire.schema import Message
+from moldau.testing.simulated_faults import Effect
 from moldau.types import Uuid
 
 BROKER = 7
@@ -107,7 +108,7 @@ class Controllers:
 async def controllers() -> AsyncIterator[Controllers]:
     cluster = QuorumCluster()
     made = Controllers(cluster)
-    cluster.on_assembled = made.assemble
+    cluster.on_made = made.assemble
     try:
         await cluster.start_all()
         yield made
@@ -153,7 +154,12 @@ async def test_a_change_that_was_appended_in_part_is_not_called_undone() -> None
         topic = CreatableTopic(name="t", num_partitions=1_500, replication_factor=1)
         await node.handle(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7)
         before = leader.quorum.last_offset
-        leader.clock.ahead_ms += 60_000
+
+        def pause(effect: Effect) -> None:
+            if effect.kind == "append" and effect.path.endswith(".log"):
+                leader.clock.ahead_ms = 60_000
+
+        leader.disk.on_effect(pause)
         with pytest.raises(KafkaError) as failed:
             await node.handle(UnregisterBrokerRequest(broker_id=BROKER), 0)
         assert 0 < leader.quorum.last_offset - before < 1_500

@@ -6,6 +6,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from core.metadata.metadata_records import counted
+
 from moldau.config.broker import BrokerConfig
 from moldau.core.controller.brokers.fencing import decide_fence_stale_broker
 from moldau.core.controller.decision_context import DecisionContext
@@ -171,13 +173,15 @@ class Cluster:
         for record in self.log:
             delta.replay(record)
         assert delta.finish(len(self.log) - 1, EPOCH, 0) == self.image
+        assert self.image.partition_counts == counted(self.image)
 
     def _append(self, records: Any) -> None:
         records = list(records)
         if records:
             delta = replayed(self.controller.image, records)
             self.log += records
-            self.controller.adopt(delta, records, len(self.log) - 1, EPOCH)
+            self.controller.note(records, len(self.log) - 1)
+            self.controller.adopt(delta, len(self.log) - 1, EPOCH)
 
     def idle(self, count: int = 1) -> None:
         """Appends no-op records."""

@@ -3,10 +3,13 @@ history of the same seed is the start of the longer one.
 """
 
 import random
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
+from moldau.core.metadata.image import MetadataImage
+from moldau.core.metadata.partition_counts import PartitionCounts
 from moldau.protocol.log_records import (
     AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
@@ -55,6 +58,18 @@ def history(seed: int, length: int) -> list[Message]:
 
 def histories(length_max: int = 60) -> st.SearchStrategy[list[Message]]:
     return st.builds(history, st.integers(0, 1 << 32), st.integers(0, length_max))
+
+
+def counted(image: MetadataImage) -> PartitionCounts:
+    """The counts that the image must have, by looking at every partition."""
+    partitions = [each for topic in image.topics.values() for each in topic.partitions.values()]
+    return PartitionCounts(
+        total=len(partitions),
+        led=Counter(each.leader for each in partitions),
+        in_sync=Counter(broker for each in partitions for broker in each.isr),
+        eligible=Counter(broker for each in partitions for broker in each.eligible_leader_replicas),
+        not_preferred=sum(each.leader != each.replicas[0] for each in partitions),
+    )
 
 
 class World:

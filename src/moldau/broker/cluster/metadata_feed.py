@@ -15,11 +15,13 @@ from moldau.broker.quorum.listener import QuorumListener
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage
 from moldau.core.metadata.loader import CommittedBatch, MetadataLoader
+from moldau.net.slices import free_later
 from moldau.unexpected import log_unexpected
 
 _log = logging.getLogger(__name__)
 
 Subscriber: TypeAlias = Callable[[MetadataDelta, MetadataImage], None]
+"""The delta is valid until the subscriber returns."""
 
 
 class MetadataFeed(QuorumListener):
@@ -89,10 +91,22 @@ class MetadataFeed(QuorumListener):
             except Exception as error:  # noqa: BLE001 - the others must still follow
                 self.failures += 1
                 log_unexpected(_log, "a subscriber of the cluster's metadata", error)
+        free_later(*delta.leftovers())
         while self._waiting and self._waiting[0][0] <= image.offset:
             done = heapq.heappop(self._waiting)[2]
             if not done.done():
                 done.set_result(None)
         for done, holds in self._conditions.items():
-            if not done.done() and holds(image):
-                done.set_result(None)
+            if not done.done():
+                _complete(done, holds, image)
+
+
+def _complete(
+    done: asyncio.Future[None], holds: Callable[[MetadataImage], bool], image: MetadataImage
+) -> None:
+    """A condition that fails concerns the task that waits for it, and nothing else."""
+    try:
+        if holds(image):
+            done.set_result(None)
+    except Exception as error:  # noqa: BLE001 - raised where it is awaited
+        done.set_exception(error)

@@ -1,60 +1,63 @@
 """The active controller: it makes a decision, appends its records to the metadata log, and answers
 when they are committed. Deciding and appending are one step, so that decisions have the order of
-the log; only the waits overlap. A large request is decided in a thread, and appended if no other
+the log; only the waits overlap. What takes long is decided in a thread, and appended if no other
 decision came in between; the next attempt makes the others wait.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from moldau.broker.cluster.metadata_feed import MetadataFeed
 from moldau.broker.controller.decision_turns import DecisionTurns
+from moldau.broker.controller.periodic_tasks import PeriodicTasks
 from moldau.broker.controller.quorum_description import described_quorum
 from moldau.broker.quorum.listener import QuorumListener
 from moldau.broker.quorum.quorum_node import QuorumNode
 from moldau.broker.server.context import ConfigHolder
 from moldau.config.values import SECOND_MS
 from moldau.core.controller.activation import first_records
-from moldau.core.controller.brokers.fencing import decide_fence_stale_broker
 from moldau.core.controller.decision_context import DecisionContext
-from moldau.core.controller.decisions import REPEATABLE, decide
-from moldau.core.controller.machine import Controller, replayed
-from moldau.core.controller.partitions.leadership import (
-    preferred_leader_records,
-    unclean_leader_records,
+from moldau.core.controller.decision_size import (
+    PARTITIONS_AT_ONCE,
+    is_large,
+    walks_all_partitions,
 )
+from moldau.core.controller.decisions import (
+    REPEATABLE,
+    balance_leaders,
+    decide,
+    elect_unclean_leaders,
+    fence_stale_broker,
+)
+from moldau.core.controller.machine import Controller, replayed
 from moldau.core.decision import Decision
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import MetadataImage
-from moldau.core.metadata.replay_errors import MetadataReplayError
-from moldau.net.clock import Clock, Timer
+from moldau.net.clock import Clock
+from moldau.net.slices import Slices, free_later
+from moldau.net.tasks import Tasks
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import AbortTransactionRecord
 from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest
-from moldau.protocol.wire.primitives import BYTES_LIKE_ELEMENT
-from moldau.protocol.wire.schema import Message, Struct
-from moldau.storage.disk.failures import DiskFullError
+from moldau.protocol.wire.schema import Message
 from moldau.types import INT32_MAX, BrokerId, LeaderEpoch
 
 _log = logging.getLogger(__name__)
 
 # A broker is fenced at most an eighth of its session timeout after its session has expired.
 _CHECKS_PER_SESSION = 8
-_RECORDS_IN_SPLIT_BATCH = 1024
+_RECORDS_IN_PIECE = 250
+"""Records of a decision that is not atomic are appended in batches of this size: two milliseconds
+of work, after which other tasks have a turn."""
+Decide = Callable[[DecisionContext], Decision[Message, Any]]
 VOTER_CHANGES = frozenset({ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER})
 """The quorum decides them."""
-_LARGE_FROM = 50
-"""Counted in elements of a request, lengths of texts, or partitions that it creates."""
-_CREATES_PARTITIONS: dict[int, str] = {
-    ApiKey.CREATE_TOPICS: "num_partitions",
-    ApiKey.CREATE_PARTITIONS: "count",
-}
 _WITH_HONOURED_TIMEOUT = {
     ApiKey.CREATE_TOPICS,
     ApiKey.DELETE_TOPICS,
@@ -72,69 +75,50 @@ def requested_timeout_ms(request: Message) -> int:
     return timeout_ms
 
 
-def is_large(request: Message) -> bool:
-    """Whether deciding it may take more than a few milliseconds."""
-    if request.API_KEY == ApiKey.BROKER_REGISTRATION:
-        # The broker epoch is the offset of its record, which must not move while it is decided.
-        return False
-    return _count(request, _CREATES_PARTITIONS.get(request.API_KEY)) > _LARGE_FROM
+class _Made(NamedTuple):
+    """A large decision, and the delta of its records."""
+
+    decision: Decision[Message, Any]
+    delta: MetadataDelta
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is appended in several pieces."""
+        return not self.decision.is_atomic and len(self.decision.records) > _RECORDS_IN_PIECE
 
 
-def _count(struct: Struct, makes: str | None) -> int:
-    """Counts the request's elements, of which a long text is several, and stops once there are
-    many.
-    """
-    count = 0
-    for row in struct.FIELDS:
-        value = getattr(struct, row[0])
-        if isinstance(value, list):
-            count += len(value)
-            for each in value[: _LARGE_FROM + 1]:
-                if isinstance(each, Struct):
-                    count += _count(each, None)
-                    count += getattr(each, makes) if makes is not None else 0
-                else:
-                    count += _count_of_text(each)
-        else:
-            count += _count_of_text(value)
-    return count
+def _decide_and_replay(context: DecisionContext, decide_it: Decide) -> _Made:
+    """Pure: runs in any thread."""
+    decision = decide_it(context)
+    return _Made(decision, replayed(context.image, decision.records))
 
 
-def _count_of_text(value: object) -> int:
-    return len(value) // BYTES_LIKE_ELEMENT if isinstance(value, str) else 0
+class _Done(NamedTuple):
+    """A decision whose records are appended."""
+
+    response: Any
+    has_records: bool
 
 
-def _outcome(request: Message, error: KafkaError, *, has_appended: bool) -> KafkaError:
-    """The error to answer when the leadership ended. NOT_CONTROLLER makes brokers repeat the
-    request, but its records may survive in the next leader's log.
-    """
-    is_over = error.code is ErrorCode.NOT_CONTROLLER
-    if not is_over or not has_appended or request.API_KEY in REPEATABLE:
-        return error
-    detail = "the controller lost its leadership before this was committed; it may still happen"
-    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail)
+class _MayHappenError(KafkaError):
+    """The leadership ended after records had been appended: the next leader's log may have them."""
+
+    def __init__(self) -> None:
+        detail = "the controller lost its leadership before this was committed; it may still happen"
+        super().__init__(ErrorCode.REQUEST_TIMED_OUT, detail)
 
 
-def _decide_and_replay(
-    context: DecisionContext, request: Message, version: int
-) -> tuple[Decision[Message, Any], MetadataDelta | None]:
-    """Pure: runs in any thread. Records that need not be atomic are replayed batch by batch."""
-    decision = decide(context, request, version)
-    delta = replayed(context.image, decision.records) if decision.is_atomic else None
-    return decision, delta
-
-
-@dataclass(slots=True)
 class _Leadership:
     """State that is valid only while this node leads in one epoch."""
 
-    epoch: LeaderEpoch
-    last_appended: int = -1
-    """Offset of the last record that it appended."""
-    turns: DecisionTurns = field(default_factory=DecisionTurns)
-    timers: dict[str, Timer] = field(default_factory=dict)
-    checked_at_ms: float = 0.0
-    """When it last looked for brokers whose sessions have expired."""
+    def __init__(self, epoch: LeaderEpoch, periodic: PeriodicTasks) -> None:
+        self.epoch = epoch
+        self.periodic = periodic
+        self.last_appended = -1
+        """Offset of the last record that it appended."""
+        self.turns = DecisionTurns()
+        self.checked_at_ms = 0.0
+        """When it last looked for brokers whose sessions have expired."""
 
 
 class ControllerNode(QuorumListener):
@@ -157,6 +141,7 @@ class ControllerNode(QuorumListener):
         self._controller = machine
         self._active = asyncio.Event()
         self._leadership: _Leadership | None = None
+        self._tasks = Tasks(are_measured=True)
         session_ms = settings.current.broker_session_timeout_ms
         self._check_interval_ms = max(session_ms / _CHECKS_PER_SESSION, 1)
 
@@ -192,8 +177,19 @@ class ControllerNode(QuorumListener):
         if timeout_ms <= 0:
             detail = "nothing was done: timeout_ms left no time for it"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail)
-        decision = await self._decide_and_append(leadership, request, version)
-        self._controller.answered(request, self._clock.mono_ms())
+        try:
+            done = await self._decide_and_append(leadership, request, version)
+            self._controller.answered(request, self._clock.mono_ms())
+            await self._commit(leadership, done, timeout_ms)
+        except _MayHappenError as error:
+            if request.API_KEY in REPEATABLE:
+                # Brokers repeat it after this error.
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, error.detail) from None
+            raise
+        response: Message = done.response
+        return response
+
+    async def _commit(self, leadership: _Leadership, done: _Done, timeout_ms: int) -> None:
         try:
             async with self._clock.timeout(timeout_ms):
                 # Even without records of its own: the decision may depend on records that are not
@@ -203,9 +199,7 @@ class ControllerNode(QuorumListener):
             detail = f"not done within {timeout_ms} ms; it may still happen"
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
         except KafkaError as error:
-            raise _outcome(request, error, has_appended=bool(decision.records)) from None
-        response: Message = decision.response
-        return response
+            raise _outcome(error, has_appended=done.has_records) from None
 
     async def _describe_quorum(self, request: DescribeQuorumRequest, version: int) -> Message:
         """Also where this node does not lead: the response says so."""
@@ -237,8 +231,7 @@ class ControllerNode(QuorumListener):
         self._active.clear()
         leadership, self._leadership = self._leadership, None
         if leadership is not None:
-            for timer in leadership.timers.values():
-                timer.cancel()
+            leadership.periodic.close()
 
     # Events of the quorum
 
@@ -251,7 +244,8 @@ class ControllerNode(QuorumListener):
             _log.info("node %s is no longer the active controller", self._settings.current.node_id)
 
     def _activate(self, epoch: LeaderEpoch) -> None:
-        leadership = self._leadership = _Leadership(epoch)
+        periodic = PeriodicTasks(self._clock, self._tasks)
+        leadership = self._leadership = _Leadership(epoch, periodic)
         self._controller.load(self._metadata.image)
         try:
             self._append_first_records()
@@ -290,133 +284,205 @@ class ControllerNode(QuorumListener):
 
     async def _decide_and_append(
         self, leadership: _Leadership, request: Message, version: int
-    ) -> Decision[Message, Any]:
-        """A large request is decided in a thread, so that the event loop stays free. The decision
-        is only valid if no other one was appended meanwhile; otherwise it is made once more, and
-        the others wait.
+    ) -> _Done:
+        """The response must not be sent before the records are committed."""
+
+        def decide_request(context: DecisionContext) -> Decision[Message, Any]:
+            return decide(context, request, version)
+
+        if not is_large(request):
+            await leadership.turns.small()
+            self._check_leads(leadership)
+            context = self._decision_context()
+            if not walks_all_partitions(context, request):
+                decision = decide_request(context)
+                self._append(decision)
+                return _Done(decision.response, bool(decision.records))
+        return await self._make_large(leadership, decide_request)
+
+    async def _make_large(
+        self, leadership: _Leadership, decide_it: Decide, *, is_alone: bool = False
+    ) -> _Done:
+        """Decides in a thread, so that the event loop stays free. The decision is only valid if no
+        other one was appended meanwhile; otherwise it is made once more, and the others wait.
+        `is_alone`: they wait at once.
         """
         turns = leadership.turns
-        if not is_large(request):
-            await turns.small()
-            self._check_leads(leadership)
-            decision = decide(self._decision_context(), request, version)
-            self._append_decided(request, decision)
-            return decision
         async with turns.large:
-            decided = await self._decide_in_thread(leadership, request, version)
-            if decided is not None:
-                return decided
+            made = None if is_alone else await self._decide_in_thread(leadership, decide_it)
+            if made is not None and not made.is_long:
+                self._append(made.decision, made.delta)
+                return _Done(made.decision.response, bool(made.decision.records))
             with turns.alone():
-                decided = await self._decide_in_thread(leadership, request, version)
-            assert decided is not None, "another decision was appended out of turn"
-            return decided
+                if made is None:
+                    made = await self._decide_in_thread(leadership, decide_it)
+                assert made is not None, "another decision was appended out of turn"
+                has_records = bool(made.decision.records)
+                await self._append_to_the_end(leadership, made)
+                return _Done(made.decision.response, has_records)
 
-    async def _decide_in_thread(
-        self, leadership: _Leadership, request: Message, version: int
-    ) -> Decision[Message, Any] | None:
-        """None, and nothing appended, if another decision was appended meanwhile."""
+    async def _decide_in_thread(self, leadership: _Leadership, decide_it: Decide) -> _Made | None:
+        """None if another decision was appended meanwhile."""
         self._check_leads(leadership)
         context = self._decision_context()
-        decision, delta = await asyncio.to_thread(_decide_and_replay, context, request, version)
+        made = await asyncio.to_thread(_decide_and_replay, context, decide_it)
         self._check_leads(leadership)
-        if self._controller.image is not context.image:
-            return None
-        self._append_decided(request, decision, delta)
-        return decision
+        return made if self._controller.image is context.image else None
 
     def _check_leads(self, leadership: _Leadership) -> None:
         if self._leading() is not leadership:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "the leadership ended meanwhile")
 
-    def _append_decided(
-        self, request: Message, decision: Decision[Message, Any], delta: MetadataDelta | None = None
-    ) -> None:
-        before = self._quorum.last_offset
-        try:
-            self._append(decision, delta)
-        except DiskFullError:
-            if request.API_KEY != ApiKey.DELETE_TOPICS or not self._quorum.make_room():
-                raise
-            self._append(decision)
-        except KafkaError as error:
-            has_appended = self._quorum.last_offset != before
-            raise _outcome(request, error, has_appended=has_appended) from None
+    # Appending
 
     def _append(self, decision: Decision[Message, Any], delta: MetadataDelta | None = None) -> None:
         """Appends all records or none if the decision is atomic; otherwise as many as there is room
         for. `delta`: the delta of all records, if it is known already.
         """
         records = decision.records
-        if decision.kraft_version is not None:
-            self._quorum.raise_kraft_version(decision.kraft_version)
-        if delta is not None and records:
-            self._append_batch(records, delta)
-            return
-        step = len(records) if decision.is_atomic else _RECORDS_IN_SPLIT_BATCH
-        for start in range(0, len(records), max(step, 1)):
-            some = records[start : start + step]
-            self._append_batch(some, replayed(self._controller.image, some))
+        before = self._quorum.last_offset
+        try:
+            if decision.kraft_version is not None:
+                self._quorum.raise_kraft_version(decision.kraft_version)
+            for piece in _pieces(decision):
+                known = delta if len(piece) == len(records) else None
+                changes = known or replayed(self._controller.image, piece)
+                epoch = self._quorum.leader_epoch
+                last_offset = self._append_piece(piece, frees_disk=decision.frees_disk)
+                self._controller.adopt(changes, last_offset, epoch)
+        except KafkaError as error:
+            raise _outcome(error, has_appended=self._quorum.last_offset != before) from None
 
-    def _append_batch(self, records: Sequence[Message], delta: MetadataDelta) -> None:
-        leadership, epoch = self._leadership, self._quorum.leader_epoch
-        last_offset = self._quorum.append(records, self._clock.wall_ms())
-        self._controller.adopt(delta, records, last_offset, epoch)
+    def _append_piece(self, records: Sequence[Message], *, frees_disk: bool) -> int:
+        leadership = self._leadership
+        last_offset = self._quorum.append(records, self._clock.wall_ms(), frees_disk=frees_disk)
+        self._controller.note(records, last_offset)
         if leadership is not None:
             # Also if the append has shown that it is over: then this offset is never committed by
             # it, and the requests that wait for it are refused.
             leadership.last_appended = last_offset
+        return last_offset
+
+    async def _append_to_the_end(self, leadership: _Leadership, made: _Made) -> None:
+        """Also if the caller is cancelled: the image must not miss what is in the log."""
+        appending = self._tasks.start(
+            self._append_in_pieces(leadership, made), "append a decision", expects=(KafkaError,)
+        )
+        try:
+            await asyncio.shield(appending)
+        except asyncio.CancelledError:
+            while not appending.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([appending])
+            raise
+
+    async def _append_in_pieces(self, leadership: _Leadership, made: _Made) -> None:
+        """The image changes once, at the end: no other decision is made meanwhile."""
+        before, (decision, delta) = self._controller.image, made
+        appended, last_offset, epoch = 0, before.offset, leadership.epoch
+        end_before = self._quorum.last_offset
+        slices = Slices()
+        try:
+            for piece in _pieces(decision):
+                if slices.is_over:
+                    await slices.next()
+                    self._check_leads(leadership)
+                last_offset = self._append_piece(piece, frees_disk=decision.frees_disk)
+                appended += len(piece)
+        except KafkaError as error:
+            if appended:
+                some = decision.records[:appended]
+                delta = await asyncio.to_thread(replayed, before, some)
+                if self._leadership is leadership:
+                    self._controller.adopt(delta, last_offset, epoch)
+            has_appended = self._quorum.last_offset != end_before
+            raise _outcome(error, has_appended=has_appended) from None
+        if appended:
+            self._controller.adopt(delta, last_offset, epoch)
+        records = decision.records
+        free_later(*delta.leftovers(), records if isinstance(records, list) else [])
 
     # Periodic tasks
 
     def _schedule_tasks(self, leadership: _Leadership) -> None:
         config = self._settings.current
         leadership.checked_at_ms = self._clock.mono_ms()
-        self._every(self._check_interval_ms, "fence stale brokers", self._fence_stale_brokers)
+        every = leadership.periodic.every
+        every(
+            self._check_interval_ms,
+            "fence stale brokers",
+            lambda: self._fence_stale_brokers(leadership),
+        )
         if config.auto_leader_rebalance_enable:
-            interval_ms = config.leader_imbalance_check_interval_seconds * SECOND_MS
-            self._every(interval_ms, "balance leaders", self._balance_leaders)
-        interval_ms = config.unclean_leader_election_interval_ms
-        self._every(interval_ms, "elect unclean leaders", self._elect_unclean_leaders)
+            every(
+                config.leader_imbalance_check_interval_seconds * SECOND_MS,
+                "balance leaders",
+                lambda: self._elect(leadership, balance_leaders),
+            )
+        every(
+            config.unclean_leader_election_interval_ms,
+            "elect unclean leaders",
+            lambda: self._elect(leadership, elect_unclean_leaders),
+        )
 
-    def _every(self, interval_ms: float, name: str, work: Callable[[], None]) -> None:
-        leadership = self._leading()
-
-        def run() -> None:
-            # First, so that no error in the work ends the timer.
-            leadership.timers[name] = self._clock.call_later(interval_ms, run)
-            work_in_turn()
-
-        def work_in_turn() -> None:
-            if self._leadership is not leadership or leadership.turns.defer(name, work_in_turn):
+    async def _fence_stale_brokers(self, leadership: _Leadership) -> None:
+        # One broker at a time: each decision assumes that the brokers before it are fenced.
+        for _ in range(len(self.image.brokers) + 1):
+            await leadership.turns.after_requests()
+            self._excuse_delay(leadership)
+            if self._controller.sessions.first_expired(self._clock.mono_ms()) is None:
                 return
-            try:
-                work()
-            except (KafkaError, MetadataReplayError) as error:
-                _log.error("the controller could not %s: %s", name, error)
+            before = self.image
+            session = await self._decide_about_all(leadership, fence_stale_broker, is_alone=True)
+            if session is None:
+                return
+            self._controller.sessions.end(*session)
+            broker_id, _ = session
+            if _is_unfenced(before, broker_id) and not _is_unfenced(self.image, broker_id):
+                _log.warning("broker %s is fenced: its session has expired", broker_id)
 
-        leadership.timers[name] = self._clock.call_later(interval_ms, run)
-
-    def _fence_stale_brokers(self) -> None:
-        # Heartbeats wait in the same event loop: if this check is late, so are they.
-        leadership, now_ms = self._leading(), self._clock.mono_ms()
+    def _excuse_delay(self, leadership: _Leadership) -> None:
+        """Heartbeats wait for the same event loop, and for the same decisions: if a check is late,
+        so are they.
+        """
+        now_ms = self._clock.mono_ms()
         late_ms = now_ms - leadership.checked_at_ms - self._check_interval_ms
         leadership.checked_at_ms = now_ms
         if late_ms > self._check_interval_ms:
             self._controller.sessions.excuse(late_ms, now_ms)
-        # One broker at a time: each decision assumes that the brokers before it are fenced.
-        for _ in range(len(self.image.brokers) + 1):
-            decision = decide_fence_stale_broker(self._decision_context())
-            if decision.response is None:
-                return
-            self._append(decision)
-            self._controller.sessions.end(*decision.response)
-            if decision.records:
-                _log.warning("broker %s is fenced: its session has expired", decision.response[0])
 
-    def _balance_leaders(self) -> None:
-        records = preferred_leader_records(self._decision_context())
-        self._append(Decision(None, records, is_atomic=False))
+    async def _elect(self, leadership: _Leadership, decide_it: Decide) -> None:
+        await leadership.turns.after_requests()
+        await self._decide_about_all(leadership, decide_it)
 
-    def _elect_unclean_leaders(self) -> None:
-        records = unclean_leader_records(self._decision_context())
-        self._append(Decision(None, records, is_atomic=False))
+    async def _decide_about_all(
+        self, leadership: _Leadership, decide_it: Decide, *, is_alone: bool = False
+    ) -> Any:
+        """Returns the response. At once if there are few partitions."""
+        self._check_leads(leadership)
+        if self.image.partition_counts.total > PARTITIONS_AT_ONCE:
+            done = await self._make_large(leadership, decide_it, is_alone=is_alone)
+            return done.response
+        decision = decide_it(self._decision_context())
+        self._append(decision)
+        return decision.response
+
+
+def _outcome(error: KafkaError, *, has_appended: bool) -> KafkaError:
+    """The error to report. NOT_CONTROLLER makes brokers repeat the request, so it must not be
+    reported once records may survive in the next leader's log.
+    """
+    return _MayHappenError() if has_appended and error.code is ErrorCode.NOT_CONTROLLER else error
+
+
+def _is_unfenced(image: MetadataImage, broker_id: int) -> bool:
+    broker = image.brokers.get(broker_id)
+    return broker is not None and not broker.is_fenced
+
+
+def _pieces(decision: Decision[Message, Any]) -> Iterator[Sequence[Message]]:
+    """Each is a batch of the log. Only an atomic decision is one batch, however large it is."""
+    records = decision.records
+    step = len(records) if decision.is_atomic else _RECORDS_IN_PIECE
+    for start in range(0, len(records), max(step, 1)):
+        yield records[start : start + step]

@@ -1,10 +1,10 @@
 """Turns for decisions. A small decision is made and appended in one step. A large one is made in a
 thread, and is void if another one is appended meanwhile; so if it loses that race, the others wait
-until it is made.
+until it is made. They also wait while the records of a large one are appended piece by piece.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 
@@ -14,7 +14,6 @@ class DecisionTurns:
         """Held by the one large decision that is being made: two would void each other."""
         self._is_open = asyncio.Event()
         self._is_open.set()
-        self._deferred: dict[str, Callable[[], None]] = {}
 
     async def small(self) -> None:
         """Returns when a small decision may be made and appended, before the next await. It waits
@@ -23,14 +22,14 @@ class DecisionTurns:
         while not self._is_open.is_set():
             await self._is_open.wait()
 
-    def defer(self, name: str, work: Callable[[], None]) -> bool:
-        """Whether a task that decides has to wait. It is then called when it may decide; a task of
-        the same name replaces it.
+    async def after_requests(self) -> None:
+        """Like `small`, after the requests that wait: a heartbeat among them may extend a session
+        that a periodic check would end.
         """
-        if self._is_open.is_set():
-            return False
-        self._deferred[name] = work
-        return True
+        while not self._is_open.is_set():
+            await self._is_open.wait()
+            # The requests that waited are resumed in the same turn of the loop.
+            await asyncio.sleep(0)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -40,8 +39,3 @@ class DecisionTurns:
             yield
         finally:
             self._is_open.set()
-            # After the requests that waited: a heartbeat among them may extend a session that a
-            # deferred check would end. Before the next large one, which waits for `large`.
-            deferred, self._deferred = self._deferred, {}
-            for work in deferred.values():
-                asyncio.get_running_loop().call_soon(work)

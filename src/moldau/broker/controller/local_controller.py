@@ -5,8 +5,9 @@ else differs.
 import asyncio
 from functools import partial
 
-from moldau.broker.controller.controller_node import ControllerNode, is_large
+from moldau.broker.controller.controller_node import ControllerNode
 from moldau.broker.server.error_responses import error_response
+from moldau.core.controller.decision_size import is_large
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.wire.schema import Message

@@ -21,6 +21,7 @@ class ControllerParts:
     def __init__(self, node: "Node", metadata: "MetadataParts") -> None:
         self._node = node
         directories = self._directories = metadata.directories
+        self._quorum = metadata.quorum
         self.controller = ControllerNode(
             metadata.quorum,
             metadata.feed,
@@ -62,9 +63,11 @@ class ControllerParts:
         self._registration.start()
 
     async def leave(self) -> None:
-        """Another controller takes over when the quorum has another leader."""
+        """`stop` does: brokers need a controller until they have stopped."""
 
     async def stop(self) -> None:
+        """Hands the quorum over, and decides until it has."""
+        await self._quorum.resign()
         await self._registration.close()
         self._channel.close()
         self.controller.close()

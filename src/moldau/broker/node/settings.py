@@ -12,6 +12,7 @@ from moldau.core.metadata.image import ConfigResource
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.unexpected import Attempts
 
 if TYPE_CHECKING:
     from moldau.core.metadata.delta import MetadataDelta
@@ -48,7 +49,9 @@ class Settings:
         self._checks.append(check)
 
     def apply(self, delta: "MetadataDelta", image: "MetadataImage") -> None:
-        """Unusable settings are logged, and the ones in force stay."""
+        """Unusable settings are logged, and the ones in force stay. Raises the first error of a
+        listener, after all others are notified.
+        """
         if not delta.changed_configs & {_ALL_BROKERS, self._own_resource}:
             return
         layers = self._current.layers._replace(
@@ -63,8 +66,10 @@ class Settings:
         before, self._current = self._current, config
         # Settings of a single listener are only in `given`.
         if config != before or config.given != before.given:
+            attempts = Attempts(_log, "a listener to settings")
             for listener in self._listeners:
-                listener(before, config)
+                attempts.make(listener, before, config)
+            attempts.end()
 
     def check_change(self, resource_name: str, properties: Mapping[str, str]) -> None:
         """Raises INVALID_REQUEST if these cannot become the run-time settings of all brokers (empty

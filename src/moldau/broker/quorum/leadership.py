@@ -22,15 +22,20 @@ class Leadership:
         node_id: BrokerId,
         batches: CommittedBatches,
         appends: LeaderAppends,
+        is_current: Callable[[LeaderEpoch], bool],
         cannot_lead: Callable[[LeaderEpoch, KafkaError], None],
     ) -> None:
-        """`cannot_lead`: a listener refused to lead, for example because the disk is full."""
+        """`is_current`: whether this node still leads in the epoch. `cannot_lead`: a listener
+        refused to lead, for example because the disk is full.
+        """
         self.leading: LeaderEpoch | None = None
         """The epoch in which this node may append."""
         self._node_id = node_id
         self._batches = batches
         self._appends = appends
+        self._is_current = is_current
         self._cannot_lead = cannot_lead
+        self._told: LeaderChanged | None = None
         self._waiting: list[asyncio.Future[None]] = []
 
     def changed(self, changed: LeaderChanged, lost: KafkaError, high_watermark: int) -> None:
@@ -59,6 +64,10 @@ class Leadership:
                 done.set_exception(error)
 
     def _lead(self, epoch: LeaderEpoch) -> None:
+        if not self._is_current(epoch):
+            # It has ended while this node had something to deliver; `changed` is called for that
+            # when a vote that comes first is on the disk.
+            return
         self._appends.begin_epoch()
         self.leading = epoch
         try:
@@ -68,7 +77,11 @@ class Leadership:
             self._cannot_lead(epoch, error)
 
     def _tell(self, changed: LeaderChanged) -> None:
+        self._told = changed
         for listener in self._batches.listeners:
+            if self._told is not changed:
+                # The listener before has ended this leadership, and all know of that already.
+                return
             listener.on_leader_change(changed.epoch, changed.leader_id)
         if changed.leader_id != NO_LEADER:
             for done in self._waiting:

@@ -57,8 +57,9 @@ from moldau.types import NO_LEADER, BrokerId, LeaderEpoch, Offset
 
 _log = logging.getLogger(__name__)
 
+_COMMIT_MS = 2_000
 # As in Kafka: a stop does not wait longer for a successor.
-_STOP_MS = 5_000
+_RESIGN_MS = 5_000
 
 
 class _Constant(NamedTuple):
@@ -102,6 +103,7 @@ class QuorumNode:
         self._cold_reads = ColdReads()
         self._running: _Running | None = None
         """None before the start."""
+        self._has_resigned = False
         self._is_stopping = False
         self._upkeep = Upkeep(self, clock, config.metadata_max_idle_interval_ms)
 
@@ -242,7 +244,13 @@ class QuorumNode:
         bytes_max = config.internal_metadata_max_batch_size_in_bytes
         appends = LeaderAppends(log, batches, clock, measurements, bytes_max)
         node_id = machine.local.key.node_id
-        leadership = Leadership(node_id, batches, appends, self._activation_failed)
+        leadership = Leadership(
+            node_id,
+            batches,
+            appends,
+            lambda epoch: machine.is_leader and machine.epoch == epoch,
+            self._activation_failed,
+        )
         requests = WaitingRequests(self._cold_reads)
         parts = QuorumParts(
             log=log,
@@ -272,16 +280,29 @@ class QuorumNode:
         if not (self.is_leader if self._machine.is_leader else is_known):
             await self.parts.leadership.wait()
 
-    async def stop(self) -> None:
+    async def resign(self) -> None:
         """Commits what was appended, then resigns and waits for a successor, for a few seconds at
-        most. May be called twice.
+        most. It answers other nodes until `stop`, and is not elected again.
         """
         self._upkeep.stop()
-        if self._running is not None and not self._is_stopping and self.failure is None:
-            # A disk that fails now has reported it; there is nothing more to save.
-            with contextlib.suppress(KafkaError, TimeoutError):
-                async with self._clock.timeout(_STOP_MS):
-                    await self._resign()
+        if self._running is None or self._has_resigned or self.failure is not None:
+            return
+        self._has_resigned = True
+        # A disk that fails now has reported it; there is nothing more to save.
+        with contextlib.suppress(KafkaError, TimeoutError):
+            async with self._clock.timeout(_COMMIT_MS):
+                batches = self.parts.batches
+                while self._machine.is_leader and batches.next_offset <= self.last_offset:
+                    await self.wait_committed(self.last_offset)
+        # Also without a majority for these records: others may have one.
+        self._driver.feed(Stopping())
+        with contextlib.suppress(TimeoutError):
+            async with self._clock.timeout(_RESIGN_MS):
+                await self._driver.wait_until(lambda: self._machine.may_stop)
+
+    async def stop(self) -> None:
+        """Resigns first. May be called twice."""
+        await self.resign()
         self._is_stopping = True
         await self._network.close()
         if self._running is not None:
@@ -295,12 +316,6 @@ class QuorumNode:
             except KafkaError as error:
                 _log.warning("the metadata log is checked at the next start: %s", error)
 
-    async def _resign(self) -> None:
-        if self._machine.is_leader:
-            await self.wait_committed(self.last_offset)
-        self._driver.feed(Stopping())
-        await self._driver.wait_until(lambda: self._machine.may_stop)
-
     async def _end(self, running: _Running) -> None:
         parts = running.parts
         running.driver.stop()
@@ -312,14 +327,21 @@ class QuorumNode:
 
     # Appending
 
-    def append(self, records: Sequence[Message], now_ms: int) -> int:
+    def append(self, records: Sequence[Message], now_ms: int, *, frees_disk: bool = False) -> int:
         """Returns the last offset of the records, which are now in the log as one batch and not
         committed yet. Raises KafkaError if this node is not the leader, if the records exceed a
-        batch, or if the disk refuses them; then the log is unchanged.
+        batch, or if the disk refuses them; then the log is unchanged. `frees_disk`: on a full disk
+        they may use the reserve, since they let more space be freed.
         """
         self._check_leads()
+        appends, epoch = self.parts.appends, self.leader_epoch
         try:
-            self.parts.appends.append(records, self.leader_epoch, now_ms)
+            try:
+                appends.append(records, epoch, now_ms)
+            except DiskFullError:
+                if not frees_disk or not self._directory.reserve.release():
+                    raise
+                appends.append(records, epoch, now_ms)
         except DiskFullError as error:
             self._resign_if_possible(self._machine.epoch, error)
             raise
@@ -356,10 +378,6 @@ class QuorumNode:
             await batches.wait(offset)
         else:
             raise self._not_leading()
-
-    def make_room(self) -> bool:
-        """Spends the reserve of a full disk, so that a record that frees more can be written."""
-        return self._directory.reserve.release()
 
     # Other nodes
 

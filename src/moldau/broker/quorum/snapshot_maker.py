@@ -4,6 +4,7 @@ time has passed. The file is written in a thread, from an immutable image.
 
 import asyncio
 import logging
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from moldau.broker.quorum.quorum_node import QuorumNode
@@ -13,6 +14,7 @@ from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import MetadataImage
 from moldau.core.metadata.snapshot_file import SnapshotHead, encode_snapshot
 from moldau.net.clock import Clock
+from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 
 _log = logging.getLogger(__name__)
@@ -40,7 +42,9 @@ class SnapshotMaker:
                 self._begin(head, image)
 
     async def stop(self) -> None:
-        """Waits for a snapshot in progress. Call it before the quorum node stops."""
+        """Gives up a snapshot in progress: the next start makes another one when it is due. Call it
+        before the quorum node stops.
+        """
         self._is_stopped = True
         if self._running is not None:
             await asyncio.wait([self._running])
@@ -57,11 +61,19 @@ class SnapshotMaker:
         snapshot_id = SnapshotId(image.epoch, image.offset + 1)
         from moldau.core.metadata.snapshot_records import snapshot_records
 
-        batches = encode_snapshot(head, snapshot_records(image), now_ms=self._clock.wall_ms())
+        encoded = encode_snapshot(head, snapshot_records(image), now_ms=self._clock.wall_ms())
+        batches = self._unless_stopped(encoded)
         self._running = asyncio.get_running_loop().run_in_executor(
             self._thread, self._quorum.log.snapshots.write, snapshot_id, batches
         )
         self._running.add_done_callback(lambda done: self._finish(snapshot_id, done))
+
+    def _unless_stopped(self, batches: Iterable[bytes]) -> Iterator[bytes]:
+        """In the thread that writes them."""
+        for batch in batches:
+            if self._is_stopped:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "the node stops")
+            yield batch
 
     def _finish(self, snapshot_id: SnapshotId, done: asyncio.Future[None]) -> None:
         self._running = None

@@ -2,10 +2,14 @@
 controller learns where logs are, the node learns which directories have failed.
 """
 
+import logging
 from collections.abc import Callable
 
 from moldau.broker.replicas.partition import Partition
 from moldau.storage.directory.directory import LogDirectory
+from moldau.unexpected import Attempts
+
+_log = logging.getLogger(__name__)
 
 OnLeadership = Callable[[Partition, bool], None]
 OnPlacement = Callable[[Partition], None]
@@ -27,13 +31,13 @@ class ReplicaListeners:
         self._noted.append((partition, leads))
 
     def report_noted(self) -> None:
+        """Raises the first error of a listener, after all others are notified."""
         noted, self._noted = self._noted, []
+        attempts = Attempts(_log, "a listener to leaderships")
         for partition, leads in noted:
-            self.report_leadership(partition, leads=leads)
-
-    def report_leadership(self, partition: Partition, *, leads: bool) -> None:
-        for listener in self.leadership:
-            listener(partition, leads)
+            for listener in self.leadership:
+                attempts.make(listener, partition, leads)
+        attempts.end()
 
     def report_placement(self, partition: Partition) -> None:
         for listener in self.placement:

@@ -3,6 +3,8 @@ event loop is free meanwhile, and may write the metadata log in one of the same 
 """
 
 import asyncio
+import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from moldau.broker.replicas.flush_rounds import FlushRounds
     from moldau.broker.replicas.log_store import AcceptsDamage, LogStore
     from moldau.types import TopicPartition
+
+
+_log = logging.getLogger(__name__)
 
 
 async def load_logs(
@@ -34,18 +39,24 @@ async def load_logs(
             # Flush what a crash left unflushed before any partition is led or read.
             rounds.flusher.run_round()
             store.set_strays_aside(is_known)
+            store.is_loaded = True
         finally:
             # Each thread counts the files that it has open. The event loop opens them again.
             release_all()
 
+    store.has_begun_to_load = True
     rounds.hold()
     guards = [_Guard(logs.directory) for logs in store.logs]
     loading = asyncio.get_running_loop().run_in_executor(None, load)
     try:
         await asyncio.shield(loading)
     except asyncio.CancelledError:
-        # The thread cannot be interrupted, and it uses the directories.
-        await asyncio.wait([loading])
+        # The thread uses the directories. It ends with the log that it opens at the moment.
+        while not loading.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([loading])
+        if (error := loading.exception()) is not None:
+            _log.warning("the logs were not loaded: %s", error)
         raise
     finally:
         for guard in guards:

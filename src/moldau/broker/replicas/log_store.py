@@ -13,7 +13,7 @@ from moldau.broker.replicas.disk_reports import ACCEPT_DAMAGE
 from moldau.core.metadata.image import LOST_DIRECTORY, MIGRATING_DIRECTORY, UNASSIGNED_DIRECTORY
 from moldau.net.chance import SYSTEM_CHANCE, random_uuid
 from moldau.protocol.error_codes import ErrorCode
-from moldau.protocol.errors import KafkaError
+from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.directory.logs import Logs, OptionsFor
 from moldau.storage.directory.unsynced_names import DoAll
@@ -34,6 +34,10 @@ Refused: TypeAlias = dict[TopicPartition, KafkaError]
 Making: TypeAlias = tuple[Logs, Collection[TopicPartition], Steps[Refused]]
 
 
+class LoadingStoppedError(MoldauError):
+    """The start of the node was given up. The logs that were not opened are as they were."""
+
+
 class LogStore:
     def __init__(
         self,
@@ -49,9 +53,14 @@ class LogStore:
         self.unavailable = unavailable
         """Directories that could not even be opened."""
         self.is_cordoned = is_cordoned
+        self.has_begun_to_load = False
+        self.is_loaded = False
+        """All logs are open and flushed: only then may a stop declare them clean."""
         self._preferred: dict[TopicPartition, Logs] = {}
         """The directory chosen for a log that does not exist yet."""
         self._clock = clock
+        self.is_given_up: Callable[[], bool] = lambda: False
+        """Whether nothing waits for `load` any more. Called in its thread."""
 
     def __iter__(self) -> Iterator[Log]:
         for logs in self.online():
@@ -65,7 +74,9 @@ class LogStore:
         return [logs.directory.meta.directory_id or MIGRATING_DIRECTORY for logs in self.online()]
 
     def load(self, accepts_damage: AcceptsDamage) -> None:
-        """A directory that fails meanwhile is offline afterwards; the others are loaded."""
+        """A directory that fails meanwhile is offline afterwards; the others are loaded. Raises
+        LoadingStoppedError before the next log if it is given up.
+        """
         now_ms = self._clock.wall_ms()
         for logs in self.logs:
             try:
@@ -87,6 +98,8 @@ class LogStore:
 
         def report(number: int, total: int) -> None:
             nonlocal reported_ms
+            if self.is_given_up():
+                raise LoadingStoppedError(f"{number} of {total} logs of {path} were opened")
             if self._clock.mono_ms() - reported_ms >= _PROGRESS_MS:
                 reported_ms = self._clock.mono_ms()
                 _log.warning(

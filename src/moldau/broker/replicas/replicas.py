@@ -2,13 +2,15 @@
 begins leader epochs, changes settings of running logs; and knows which partitions it leads.
 """
 
+import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec
 
 from moldau.broker.records.cold_reads import ColdReads
 from moldau.broker.replicas.disk_reports import DiskReports
@@ -50,6 +52,7 @@ from moldau.types import (
     TopicPartition,
     Uuid,
 )
+from moldau.unexpected import Attempts, log_unexpected
 
 if TYPE_CHECKING:
     from moldau.broker.server.context import ConfigHolder
@@ -58,6 +61,8 @@ if TYPE_CHECKING:
     from moldau.storage.log.state import LogState
 
 _log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
 
 WORKERS_MAX = 2
 
@@ -106,8 +111,8 @@ class Replicas:
         self.disk = DiskThreads(directories)
         owner = LogOwner(
             self._placement_of,
-            self._log_made,
-            self._listeners.report_noted,
+            partial(self._contained, self._log_made),
+            partial(self._contained, self._listeners.report_noted),
             self._delete_log,
             self._has_no_room,
         )
@@ -171,6 +176,9 @@ class Replicas:
         """Opens all logs with the settings in `image`, and begins to lead or follow the partitions
         that it assigns to this broker. Call it once, in the event loop, with an up-to-date image.
         """
+        starting = asyncio.current_task()
+        assert starting is not None
+        self.store.is_given_up = lambda: starting.cancelling() > 0
         self._image = image
         await load_logs(
             self.store, self.flush_rounds, self._log_settings.accepts_damage, self._is_known
@@ -187,19 +195,23 @@ class Replicas:
         """The metadata changed to `image`. Partitions are added once their logs are on the disk;
         logs of removed partitions are deleted in the background, too.
         """
-        self._follow(delta, image)
-        self._pending.begin(self.tasks)
+        try:
+            self._follow(delta, image)
+        finally:
+            self._pending.begin(self.tasks)
 
     def _follow(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._image = image
         if delta.deleted_topics:
             self._remove_topics(delta.deleted_topics)
+        attempts = Attempts(_log, "a part of a metadata change")
         for name in sorted(delta.changed_topics):
             topic = image.topic(name)
             if topic is not None:
-                self._apply_topic(topic)
-        self._apply_settings(delta, image)
-        self._listeners.report_noted()
+                attempts.make(self._apply_topic, topic)
+        attempts.make(self._apply_settings, delta, image)
+        attempts.make(self._listeners.report_noted)
+        attempts.end()
 
     async def wait_caught_up(self) -> None:
         """Waits until exactly the logs exist that the metadata requires."""
@@ -319,6 +331,14 @@ class Replicas:
         partition = self._image.partition(name)
         return partition is not None and self._node_id in partition.replicas
 
+    def _contained(self, work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        """After a log was made: an error concerns no other log."""
+        try:
+            work(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - the other logs are made, too
+            self.reports.failures["metadata"] += 1
+            log_unexpected(_log, "a part of a metadata change", error)
+
     # Settings
 
     def _apply_settings(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -369,8 +389,11 @@ class Replicas:
             if partition.has_log and partition.log.directory is directory:
                 partition.lose_log(failure)
                 if partition.leader is not None:
-                    self._listeners.report_leadership(partition, leads=False)
-        self._listeners.report_failure(directory)
+                    self._listeners.note_leadership(partition, leads=False)
+        attempts = Attempts(_log, "a listener to a failed directory")
+        attempts.make(self._listeners.report_noted)
+        attempts.make(self._listeners.report_failure, directory)
+        attempts.end()
 
     def _propose_isr(self, partition: Partition, proposal: ProposeIsr) -> None:
         _log.warning(

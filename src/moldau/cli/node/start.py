@@ -21,6 +21,7 @@ from moldau.cli.shared.server_properties import Strict, read_server_properties, 
 from moldau.config.addresses import DEFAULT_HOST, DEFAULT_PORT
 from moldau.config.broker import BrokerConfig
 from moldau.config.standalone import standalone_properties
+from moldau.net.tasks import Tasks
 from moldau.protocol.errors import MoldauError
 
 _log = logging.getLogger(__name__)
@@ -167,9 +168,26 @@ async def _run(node: Node, ready_file: Path | None) -> None:
         raise MoldauError(node.failure)
 
 
+async def start_unless(stop: asyncio.Event, node: Node) -> bool:
+    """Starts the node. False if it was stopped first: after a crash a start may take long."""
+    tasks = Tasks()
+    starting = tasks.start(node.start(), "start", expects=(Exception,))
+    stopping = tasks.start(stop.wait(), "wait for a signal")
+    try:
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        is_given_up = not starting.done()
+    finally:
+        await tasks.close()
+    if not is_given_up:
+        starting.result()
+    return not is_given_up
+
+
 async def _start_and_stop(node: Node, ready_file: Path | None, stop: asyncio.Event) -> None:
     garbage_collection = GarbageCollection(node.clock)
-    await node.start()
+    if not await start_unless(stop, node):
+        _log.info("stopped before it was ready")
+        return
     try:
         address = node.address
         sys.stdout.write(f"moldau ready on {address} ({node.description})\n")

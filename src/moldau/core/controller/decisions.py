@@ -1,5 +1,5 @@
-"""The functions that decide the controller's requests. The module of each is imported at its first
-request, because a starting node needs few of them.
+"""The functions that decide the controller's requests, and what it does periodically. The module of
+each is imported when it is needed first, because a starting node needs few of them.
 """
 
 from collections.abc import Callable
@@ -21,6 +21,24 @@ def decide(context: DecisionContext, request: Message, version: int) -> Decision
 
 def decision_of(api_key: ApiKey) -> Decide:
     return DECISIONS[api_key]()
+
+
+def fence_stale_broker(context: DecisionContext) -> Decision[Message, Any]:
+    from moldau.core.controller.brokers.fencing import decide_fence_stale_broker
+
+    return decide_fence_stale_broker(context)
+
+
+def balance_leaders(context: DecisionContext) -> Decision[Message, None]:
+    from moldau.core.controller.partitions.leadership import preferred_leader_records
+
+    return Decision(None, preferred_leader_records(context), is_atomic=False)
+
+
+def elect_unclean_leaders(context: DecisionContext) -> Decision[Message, None]:
+    from moldau.core.controller.partitions.leadership import unclean_leader_records
+
+    return Decision(None, unclean_leader_records(context), is_atomic=False)
 
 
 def _create_topics() -> Decide:

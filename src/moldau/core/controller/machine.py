@@ -1,6 +1,6 @@
 """The controller as a state machine. Its durable state is an image, changed only by replaying
 records; broker sessions are not durable. The shell requests a decision, replays and appends its
-records, and then calls `adopt`.
+records, and then calls `note` and `adopt`.
 """
 
 from collections.abc import Sequence
@@ -79,12 +79,15 @@ class Controller:
             kraft_version=kraft_version,
         )
 
-    def adopt(
-        self, delta: MetadataDelta, records: Sequence[Message], last_offset: int, epoch: int
-    ) -> None:
-        """The records are in the log and end at `last_offset`."""
+    def note(self, records: Sequence[Message], last_offset: int) -> None:
+        """The records are in the log and end at `last_offset`. Call `adopt` with their delta before
+        the next decision.
+        """
         for offset, record in enumerate(records, last_offset - len(records) + 1):
             self._note(record, offset)
+
+    def adopt(self, delta: MetadataDelta, last_offset: int, epoch: int) -> None:
+        """The next decisions are based on these changes."""
         self.image = delta.finish(last_offset, epoch, self.image.timestamp_ms)
 
     def load(self, image: MetadataImage) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
+from moldau.core.metadata.partition_counts import PartitionCounts
 from moldau.frozen import frozen
 from moldau.protocol.enums import ConfigResourceType
 from moldau.types import (
@@ -148,6 +149,7 @@ class MetadataImage:
     controllers: Mapping[int, ControllerImage] = field(default_factory=dict)
     topics: Mapping[str, TopicImage] = field(default_factory=dict)
     topics_by_id: Mapping[Uuid, TopicImage] = field(default_factory=dict)
+    partition_counts: PartitionCounts = PartitionCounts()
     configs: Mapping[ConfigResource, Mapping[str, str]] = field(default_factory=dict)
     """Settings of all kinds of resources: topics, brokers, groups, client metrics."""
     client_quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from moldau.core.metadata.draft import Draft, differing_keys
 from moldau.core.metadata.image import (
@@ -11,10 +11,11 @@ from moldau.core.metadata.image import (
     PartitionImage,
     TopicImage,
 )
+from moldau.core.metadata.partition_counts import CountsDraft, PartitionCounts
 from moldau.core.metadata.replay_errors import MetadataReplayError
 from moldau.protocol.enums import LeaderRecoveryState
 from moldau.protocol.log_records import PartitionChangeRecord
-from moldau.types import BrokerId, LeaderEpoch, TopicPartition, Uuid, uuid_text
+from moldau.types import BrokerId, LeaderEpoch, Uuid, uuid_text
 
 if TYPE_CHECKING:
     from moldau.protocol.log_records import (
@@ -37,10 +38,13 @@ class TopicChanges:
     def __init__(self, image: MetadataImage) -> None:
         self.changed: set[str] = set()
         self.deleted: dict[str, Uuid] = {}
-        self.changed_partitions: set[TopicPartition] = set()
+        self._replaced: list[PartitionImage] = []
+        """Changed partitions as they were before each record."""
+        self._replaced_maps: list[Mapping[int, PartitionImage]] = []
         self._before = image
         self._by_name = Draft(image.topics)
         self._by_id = Draft(image.topics_by_id)
+        self._counts = CountsDraft(image.partition_counts)
         # Partitions of changed topics, as dicts that this delta may write to.
         self._partitions: dict[Uuid, dict[int, PartitionImage]] = {}
 
@@ -52,24 +56,31 @@ class TopicChanges:
     def topics_by_id(self) -> Mapping[Uuid, TopicImage]:
         return self._by_id.mapping
 
+    @property
+    def counts(self) -> PartitionCounts:
+        return self._counts.counts
+
+    def leftovers(self) -> tuple[list[Any], list[Any]]:
+        return self._replaced_maps, self._replaced
+
     def become(self, image: MetadataImage) -> None:
         """Changes the topics to those of `image` as if by records."""
         before = self._before.topics_by_id
         self._by_name.become(image.topics)
         self._by_id.become(image.topics_by_id)
+        self._counts.become(image.partition_counts)
         self.deleted = {
             topic.name: topic.topic_id
             for topic in before.values()
             if topic.topic_id not in image.topics_by_id
         }
         for topic_id in differing_keys(before, image.topics_by_id) & image.topics_by_id.keys():
-            topic = image.topics_by_id[topic_id]
-            known = before[topic_id].partitions if topic_id in before else {}
-            self.changed.add(topic.name)
-            for index in differing_keys(known, topic.partitions):
-                self.changed_partitions.add(TopicPartition(topic.name, index))
+            self.changed.add(image.topics_by_id[topic_id].name)
 
     def replay_topic(self, record: "TopicRecord") -> None:
+        known = self._by_id.get(record.topic_id)
+        for partition in () if known is None else known.partitions.values():
+            self._counts.replaced(partition, None)
         self._start(record.name, record.topic_id, {})
 
     def replay_partition(self, record: "PartitionRecord") -> None:
@@ -93,8 +104,9 @@ class TopicChanges:
         name = topic.name
         self._by_name.drop(name)
         self._partitions.pop(record.topic_id, None)
+        for partition in topic.partitions.values():
+            self._counts.replaced(partition, None)
         self.changed.discard(name)
-        self.changed_partitions -= {TopicPartition(name, index) for index in topic.partitions}
         if record.topic_id in self._before.topics_by_id:
             self.deleted[name] = record.topic_id
         return name
@@ -130,13 +142,17 @@ class TopicChanges:
             if topic is None:
                 _unknown_topic(topic_id)
             partitions = self._start(topic.name, topic_id, topic.partitions)
+        before = partitions.get(index)
+        self._counts.replaced(before, partition)
+        if before is not None:
+            self._replaced.append(before)
         partitions[index] = partition
-        self.changed_partitions.add(TopicPartition(self.topics_by_id[topic_id].name, index))
 
     def _start(
         self, name: str, topic_id: Uuid, known: Mapping[int, PartitionImage]
     ) -> dict[int, PartitionImage]:
         partitions = self._partitions[topic_id] = dict(known)
+        self._replaced_maps.append(known)
         topic = TopicImage(name, topic_id, partitions)
         self._by_name.put(name, topic)
         self._by_id.put(topic_id, topic)

@@ -67,6 +67,15 @@ def decide_heartbeat(
     return Decision(response, records, is_atomic=False)
 
 
+def changes_state(context: DecisionContext, request: BrokerHeartbeatRequest) -> bool:
+    """Whether the broker's partitions may get other leaders or in-sync replicas."""
+    broker = context.image.brokers.get(request.broker_id)
+    if broker is None or broker.epoch != request.broker_epoch:
+        return False
+    fails = not set(broker.log_directories).isdisjoint(request.offline_log_dirs)
+    return fails or _next_state(context, broker, request) is not _state(context, broker)
+
+
 def _state(context: DecisionContext, broker: BrokerImage) -> BrokerState:
     if context.sessions.shutdown_offset(broker.broker_id) is not None:
         return BrokerState.CONTROLLED_SHUTDOWN

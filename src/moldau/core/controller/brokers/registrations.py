@@ -3,6 +3,7 @@ ControllerRegistration.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Protocol
 
 from moldau.core.controller.decision_context import (
@@ -64,6 +65,8 @@ def decide_register_broker(
     else:
         was_clean = _stopped_cleanly(before, request, version)
         records += restart_records(context, BrokerId(request.broker_id), was_clean=was_clean)
+        # Unique, and higher than every epoch before: only registrations take an offset as theirs,
+        # and none is appended between a decision and its records.
         record.broker_epoch = context.next_offset
     # Last, so the batch need not be atomic: if it is lost, the broker registers again.
     records.append(record)
@@ -78,7 +81,8 @@ def decide_unregister_broker(
     if broker is None:
         detail = f"Broker ID {request.broker_id} is not currently registered"
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, detail)
-    records = unregister_records(context, broker)
+    # No more than it takes to refuse them.
+    records = list(islice(unregister_records(context, broker), RECORDS_PER_REQUEST_MAX + 1))
     if len(records) > RECORDS_PER_REQUEST_MAX:
         raise too_many_records()
     return Decision(UnregisterBrokerResponse(error_message=None), records, is_atomic=False)

@@ -41,7 +41,8 @@ def decide_delete_topics(
     records = list(deletion.records())
     if len(records) > RECORDS_PER_REQUEST_MAX:
         raise too_many_records()
-    return Decision(DeleteTopicsResponse(responses=deletion.results), records)
+    response = DeleteTopicsResponse(responses=deletion.results)
+    return Decision(response, records, frees_disk=True)
 
 
 def _disabled(version: int) -> KafkaError:
