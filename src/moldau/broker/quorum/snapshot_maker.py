@@ -3,6 +3,7 @@ time has passed. The file is written in a thread, from an immutable image.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,8 @@ from moldau.protocol.errors import KafkaError
 
 _log = logging.getLogger(__name__)
 
+_STOP_MS = 1_000
+
 
 class SnapshotMaker:
     """Subscribe `image_changed` to the feed."""
@@ -30,6 +33,7 @@ class SnapshotMaker:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="moldau-snapshot")
         self._running: asyncio.Future[None] | None = None
         self._is_stopped = False
+        self._is_given_up = False
         self._bytes_at_last = 0
         self._last_ms = clock.mono_ms()
 
@@ -42,10 +46,15 @@ class SnapshotMaker:
                 self._begin(head, image)
 
     async def stop(self) -> None:
-        """Gives up a snapshot in progress: the next start makes another one when it is due. Call it
-        before the quorum node stops.
+        """Waits for a snapshot in progress, for a second; then it is given up, and the next start
+        makes another one when it is due. Call it before the quorum node stops.
         """
         self._is_stopped = True
+        if self._running is not None:
+            with contextlib.suppress(TimeoutError):
+                async with self._clock.timeout(_STOP_MS):
+                    await asyncio.wait([self._running])
+        self._is_given_up = True
         if self._running is not None:
             await asyncio.wait([self._running])
         self._thread.shutdown()
@@ -62,16 +71,16 @@ class SnapshotMaker:
         from moldau.core.metadata.snapshot_records import snapshot_records
 
         encoded = encode_snapshot(head, snapshot_records(image), now_ms=self._clock.wall_ms())
-        batches = self._unless_stopped(encoded)
+        batches = self._unless_given_up(encoded)
         self._running = asyncio.get_running_loop().run_in_executor(
             self._thread, self._quorum.log.snapshots.write, snapshot_id, batches
         )
         self._running.add_done_callback(lambda done: self._finish(snapshot_id, done))
 
-    def _unless_stopped(self, batches: Iterable[bytes]) -> Iterator[bytes]:
+    def _unless_given_up(self, batches: Iterable[bytes]) -> Iterator[bytes]:
         """In the thread that writes them."""
         for batch in batches:
-            if self._is_stopped:
+            if self._is_given_up:
                 raise KafkaError(ErrorCode.NOT_CONTROLLER, "the node stops")
             yield batch
 
