@@ -127,6 +127,8 @@ class Bench:
             verification=cast("Any", None),
             fetch_sessions=cast("Any", None),
             topic_creation=self.topic_creation,
+            deadlines=cast("Any", None),
+            workers=cast("Any", None),
             metrics=Metrics(),
             budget=MemoryBudget(lambda: 1 << 30),
             quorum=self.quorum,

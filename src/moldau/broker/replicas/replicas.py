@@ -4,7 +4,6 @@ begins leader epochs, changes settings of running logs; and knows which partitio
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
@@ -29,7 +28,6 @@ from moldau.broker.replicas.log_store import LogStore
 from moldau.broker.replicas.log_upkeep import LogUpkeep
 from moldau.broker.replicas.partition import Partition
 from moldau.broker.replicas.pending_logs import LogOwner, LogPlacement, PendingLogs
-from moldau.broker.server.deadlines import Deadlines, WakeUps
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
 from moldau.core.partition.leader import ProposeIsr
@@ -59,8 +57,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-WORKERS_MAX = 2
-
 
 class Replicas:
     """`directories` are open and locked; `stop` closes them."""
@@ -83,10 +79,6 @@ class Replicas:
         self._image: MetadataImage = EMPTY_IMAGE
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._listeners = ReplicaListeners()
-        self.deadlines = Deadlines(clock)
-        self.wake_ups = WakeUps()
-        self.workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="moldau-worker")
-        """For requests that would block the event loop; it gets its own copies."""
         self.cold_reads = ColdReads()
         self.flush_rounds = FlushRounds(
             clock, settings, self._flushed, self._flush_failed, flush_backlog
@@ -439,7 +431,6 @@ class Replicas:
         await self.disk.stop()
 
     async def _stop_parts(self) -> None:
-        self.workers.shutdown(wait=False, cancel_futures=True)
         self.cold_reads.close()
         await self.flush_rounds.stop()
         stopping = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node is stopping")
