@@ -29,11 +29,11 @@ from moldau.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from moldau.protocol.wire.schema import Message
-from moldau.types import TopicPartition, Uuid
+from moldau.types import LeaderEpoch, Offset, TopicPartition, Uuid
 
 CLUSTER_ID = "MoldauTestCluster0000A"
 CONTROLLER_ID = 100
-EPOCH = 1
+EPOCH = LeaderEpoch(1)
 SETTINGS = {
     "process.roles": "controller",
     "node.id": str(CONTROLLER_ID),
@@ -170,14 +170,14 @@ class Cluster:
         delta = MetadataDelta(EMPTY_IMAGE)
         for record in self.log:
             delta.replay(record)
-        assert delta.finish(len(self.log) - 1, EPOCH, 0) == self.image
+        assert delta.finish(Offset(len(self.log) - 1), EPOCH, 0) == self.image
 
     def _append(self, records: Any) -> None:
         records = list(records)
         if records:
             delta = replayed(self.controller.image, records)
             self.log += records
-            self.controller.adopt(delta, records, len(self.log) - 1, EPOCH)
+            self.controller.adopt(delta, records, Offset(len(self.log) - 1), EPOCH)
 
     def idle(self, count: int = 1) -> None:
         """Appends no-op records."""

@@ -33,7 +33,7 @@ from moldau.protocol.log_records import (
 )
 from moldau.protocol.records.stored_records import decode_metadata_record, encode_metadata_record
 from moldau.protocol.wire.schema import Message
-from moldau.types import TopicPartition, Uuid
+from moldau.types import LeaderEpoch, Offset, TopicPartition, Uuid
 
 TOPIC_ID = Uuid(b"t" * 16)
 OTHER_ID = Uuid(b"o" * 16)
@@ -45,7 +45,7 @@ def image_of(records: list[Message], start: MetadataImage = EMPTY_IMAGE) -> Meta
     delta = MetadataDelta(start)
     for record in records:
         delta.replay(record)
-    return delta.finish(len(records) - 1, 1, 0)
+    return delta.finish(Offset(len(records) - 1), LeaderEpoch(1), 0)
 
 
 @given(histories())
@@ -73,7 +73,7 @@ def test_the_boundaries_of_deltas_do_not_matter(
 
     assert first == again  # the next delta left it alone
     delta = MetadataDelta(second)
-    assert delta.finish(len(records) - 1, 1, 0) == image_of(records)
+    assert delta.finish(Offset(len(records) - 1), LeaderEpoch(1), 0) == image_of(records)
 
 
 @given(histories(), st.data())
@@ -83,7 +83,7 @@ def test_a_delta_names_everything_that_differs(records: list[Message], data: st.
     delta = MetadataDelta(before)
     for record in records[cut:]:
         delta.replay(record)
-    after = delta.finish(len(records) - 1, 1, 0)
+    after = delta.finish(Offset(len(records) - 1), LeaderEpoch(1), 0)
     compared = MetadataDelta.between(before, after)
 
     # Replayed records may also name objects that changed and changed back.
@@ -170,7 +170,7 @@ def test_a_deleted_topic_takes_its_configs_with_it() -> None:
 
     delta = MetadataDelta(before)
     delta.replay(RemoveTopicRecord(topic_id=TOPIC_ID))
-    after = delta.finish(4, 1, 0)
+    after = delta.finish(Offset(4), LeaderEpoch(1), 0)
     assert (after.topics, after.topics_by_id, after.configs) == ({}, {}, {})
     assert delta.deleted_topics == {"orders": TOPIC_ID}
     assert delta.changed_configs == {resource}
@@ -181,7 +181,7 @@ def test_a_recreated_topic_is_deleted_and_changed() -> None:
     delta = MetadataDelta(image_of(one_topic()))
     delta.replay(RemoveTopicRecord(topic_id=TOPIC_ID))
     delta.replay(TopicRecord(name="orders", topic_id=OTHER_ID))
-    after = delta.finish(4, 1, 0)
+    after = delta.finish(Offset(4), LeaderEpoch(1), 0)
 
     assert delta.deleted_topics == {"orders": TOPIC_ID}
     assert delta.changed_topics == {"orders"}
@@ -193,7 +193,7 @@ def test_a_topic_created_and_deleted_in_a_delta_leaves_no_trace() -> None:
     for record in (*one_topic(), RemoveTopicRecord(topic_id=TOPIC_ID)):
         delta.replay(record)
 
-    assert delta.finish(2, 1, 0).topics == {}
+    assert delta.finish(Offset(2), LeaderEpoch(1), 0).topics == {}
     assert (delta.changed_topics, delta.deleted_topics, delta.changed_partitions) == (
         set(), {}, set(),
     )  # fmt: skip

@@ -19,7 +19,7 @@ from moldau.protocol.log_records import (
 )
 from moldau.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from moldau.protocol.wire.schema import Message
-from moldau.types import BrokerId, Uuid
+from moldau.types import BrokerId, LeaderEpoch, Offset, Uuid
 
 if TYPE_CHECKING:
     import random
@@ -80,7 +80,11 @@ class Controller:
         )
 
     def adopt(
-        self, delta: MetadataDelta, records: Sequence[Message], last_offset: int, epoch: int
+        self,
+        delta: MetadataDelta,
+        records: Sequence[Message],
+        last_offset: Offset,
+        epoch: LeaderEpoch,
     ) -> None:
         """The records are in the log and end at `last_offset`."""
         for offset, record in enumerate(records, last_offset - len(records) + 1):
