@@ -1,6 +1,7 @@
 """From records to images, and from images to snapshot records."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 from core.metadata.metadata_records import LATEST, histories
@@ -22,13 +23,17 @@ from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import (
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UserScramCredentialRecord,
     metadata_record_class,
 )
 from moldau.protocol.records.stored_records import decode_metadata_record, encode_metadata_record
@@ -268,3 +273,44 @@ def test_records_are_written_in_the_version_that_kafka_writes(
     record: Message, level: int, version: int
 ) -> None:
     assert record_version(record, level) == version
+
+
+def test_records_that_contradict_the_cluster_are_refused() -> None:
+    with pytest.raises(MetadataReplayError, match="eligible leaders of 'gone' were cleared"):
+        image_of([ClearElrRecord(topic_name="gone")])
+    registered = RegisterBrokerRecord(broker_id=1, broker_epoch=4)
+    change = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=4)
+    for fenced, leaving in ((7, 0), (0, 7)):
+        changed = BrokerRegistrationChangeRecord(
+            broker_id=1, broker_epoch=4, fenced=fenced, in_controlled_shutdown=leaving
+        )
+        with pytest.raises(MetadataReplayError, match="=7"):
+            image_of([registered, changed])
+    assert image_of([registered, change]).brokers[1].epoch == 4
+
+
+def test_a_snapshot_of_an_older_level_has_only_what_that_level_knows() -> None:
+    """As after a downgrade: replaying it gives the image without the rest."""
+    directory = Uuid(b"d" * 16)
+    records: list[Message] = [
+        RegisterBrokerRecord(broker_id=1, log_dirs=[directory], cordoned_log_dirs=[directory]),
+        RegisterControllerRecord(controller_id=9),
+        UserScramCredentialRecord(
+            name="u", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"k"
+        ),
+        DelegationTokenRecord(owner="User:u", token_id="t"),
+    ]
+    whole = image_of(records)
+    assert (len(whole.controllers), len(whole.scram_credentials), len(whole.delegation_tokens)) == (
+        1,
+        1,
+        1,
+    )
+    without_level = [type(record).__name__ for record in snapshot_records(whole)]
+    assert without_level == ["RegisterBrokerRecord"]
+    at_29 = replace(whole, features={"metadata.version": 29})
+    found = image_of(list(snapshot_records(at_29)))
+    assert found.brokers[1].log_directories == (directory,)
+    assert found.brokers[1].cordoned_log_directories is None
+    assert found.scram_credentials == whole.scram_credentials
+    assert found.controllers == whole.controllers

@@ -103,3 +103,15 @@ def test_records_of_a_later_release_are_not_damage() -> None:
     with pytest.raises(KafkaError) as caught:
         decode_snapshot(header + batch)
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_the_time_of_a_snapshot_is_in_its_header() -> None:
+    batches = list(encode_snapshot(HEAD, FEW, now_ms=5))
+    assert snapshot_timestamp_ms(batches[0]) == HEAD.timestamp_ms
+    for without_header in (b"", batches[1], batches[2]):
+        with pytest.raises(DamagedSnapshotError, match="it has no header"):
+            snapshot_timestamp_ms(without_header)
+    damaged = bytearray(batches[0])
+    damaged[-1] ^= 1
+    with pytest.raises(DamagedSnapshotError):
+        snapshot_timestamp_ms(damaged)
