@@ -130,6 +130,8 @@ class Bench:
             fetch_sessions=cast("Any", None),
             topic_creation=self.topic_creation,
             controller_versions=lambda: self.controller_versions,
+            deadlines=cast("Any", None),
+            workers=cast("Any", None),
             metrics=Metrics(),
             budget=MemoryBudget(lambda: 1 << 30),
             quorum=self.quorum,

@@ -4,6 +4,7 @@ that can be moved. No network.
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +16,7 @@ from moldau.broker.records.fetch_sessions import FetchSessions
 from moldau.broker.replicas.partition import Partition
 from moldau.broker.replicas.replicas import Replicas
 from moldau.broker.server.context import BrokerServices, Peer, RequestContext
+from moldau.broker.server.deadlines import Deadlines, WakeUps
 from moldau.broker.server.memory_budget import MemoryBudget
 from moldau.config.broker import BrokerConfig
 from moldau.core.metadata.delta import MetadataDelta
@@ -38,10 +40,11 @@ from moldau.storage.directory.directory import CLEAN_STOP_FILE, LogDirectory, fo
 from moldau.storage.directory.meta_properties import MetaProperties
 from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
 from moldau.storage.log.append import AppendResult, VerifiedBatch
-from moldau.types import BrokerId, Uuid
+from moldau.types import BrokerId, LeaderEpoch, Offset, Uuid
 
 CLUSTER = "cluster-of-the-tests"
 NODE = BrokerId(1)
+WORKERS = 2
 
 MINIMAL_SETTINGS = {
     "node.id": "1",
@@ -128,6 +131,9 @@ class DataNode:
         self.replicas = Replicas(
             self.directories, node_id=NODE, clock=self.clock, settings=self.settings
         )
+        self.deadlines = Deadlines(self.clock)
+        self.wake_ups = WakeUps()
+        self.workers = ThreadPoolExecutor(WORKERS)
         self.send_to_coordinator(LocalPeers(NODE, self.settings, self.clock))
 
     def send_to_coordinator(self, peers: Peers) -> None:
@@ -142,6 +148,7 @@ class DataNode:
 
     async def stop(self) -> None:
         await self.tasks.close()
+        self.workers.shutdown(wait=False)
         await self.replicas.stop(broker_epoch=3)
         self.clock.close()
 
@@ -153,6 +160,7 @@ class DataNode:
 
     async def crash(self) -> None:
         """Data in the kernel stays, nothing is closed in order."""
+        self.workers.shutdown(wait=False)
         await self.replicas.abandon()
         self.clock.close()
         self.clock = ShiftedClock()
@@ -180,6 +188,9 @@ class DataNode:
             verification=self.verification,
             fetch_sessions=self.sessions,
             topic_creation=cast("Any", None),
+            deadlines=self.deadlines,
+            workers=self.workers,
+            wake_ups=self.wake_ups,
             metrics=Metrics(),
             budget=self.budget,
         )
@@ -193,7 +204,7 @@ class DataNode:
         delta = MetadataDelta(self.image)
         for record in records:
             delta.replay(record)
-        self.image = delta.finish(self.image.offset + len(records), 1, 0)
+        self.image = delta.finish(Offset(self.image.offset + len(records)), LeaderEpoch(1), 0)
         if hasattr(self, "replicas"):
             self.replicas.apply(delta, self.image)
             if self.makes_logs_at_once:

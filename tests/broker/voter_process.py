@@ -107,6 +107,8 @@ def services_of(
         verification=absent,
         fetch_sessions=absent,
         topic_creation=absent,
+        deadlines=absent,
+        workers=absent,
         metrics=Metrics(),
         budget=absent,
         quorum=quorum,

@@ -28,7 +28,7 @@ from moldau.protocol.records.control_records import (
     end_transaction_marker,
 )
 from moldau.protocol.wire.codec import encode
-from moldau.types import ProducerEpoch
+from moldau.types import LeaderEpoch, Offset, ProducerEpoch
 
 pytestmark = pytest.mark.interop
 NOW_MS = 1_700_000_000_000
@@ -162,7 +162,7 @@ def test_control_records_of_every_type_are_read_by_apache(
         (ControlType.KRAFT_VOTERS, encode(VotersRecord(), 0)),
         (ControlType.SNAPSHOT_FOOTER, encode(SnapshotFooterRecord(), 0)),
     ]
-    place = OffsetAndEpoch(base_offset=1, partition_leader_epoch=1)
+    place = OffsetAndEpoch(Offset(1), LeaderEpoch(1))
     segment = tmp_path / "00000000000000000000.log"
     segment.write_bytes(
         end_transaction_marker(marker, origin, NOW_MS) + control_batch(quorum, place, NOW_MS)

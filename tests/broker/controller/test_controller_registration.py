@@ -23,7 +23,7 @@ from moldau.net.clock import ShiftedClock
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.log_records import FeatureLevelRecord, RegisterControllerRecord
 from moldau.protocol.wire.schema import Message
-from moldau.types import BrokerId, Uuid
+from moldau.types import BrokerId, LeaderEpoch, Offset, Uuid
 
 CONTROLLER = {
     "process.roles": "controller",
@@ -48,8 +48,8 @@ class Registering:
 
     def commit(self, record: Message) -> None:
         """The record arrives in this controller's metadata."""
-        offset = self.feed.image.offset + 1
-        self.feed.on_committed(CommittedBatch(offset, offset, 1, 0, [record]))
+        offset = Offset(self.feed.image.offset + 1)
+        self.feed.on_committed(CommittedBatch(offset, offset, LeaderEpoch(1), 0, [record]))
         self.feed.on_commits_end()
 
     async def attempts(self) -> int:

@@ -55,7 +55,7 @@ def new_broker() -> BrokerRegistrationRequest:
 
 
 async def test_what_is_appended_while_the_leadership_ends_is_not_acknowledged() -> None:
-    """Nobody else has it. Before the append the node does not know that its time is up."""
+    """No other node has it. Before the append the node does not know that its time is up."""
     async with running_controllers() as cluster:
         leader, controller = await cluster.wait_active()
         cluster.isolate(leader.id)
@@ -73,7 +73,7 @@ async def test_what_is_appended_while_the_leadership_ends_is_not_acknowledged() 
 
 
 class EndsLeadership(QuorumListener):
-    """Appends when it is told that its node leads: too late, as the append shows."""
+    """Appends when its node begins to lead: too late, as the append shows."""
 
     def __init__(self) -> None:
         self.member: Member | None = None
@@ -88,7 +88,7 @@ class EndsLeadership(QuorumListener):
 
 @pytest.mark.usefixtures("tiny_slices")
 async def test_a_leadership_that_ends_while_listeners_are_told_is_not_told_to_the_others() -> None:
-    """They are told between two turns of the quorum, as it had more than one batch to deliver."""
+    """They learn it between two turns of the quorum, as it had more than one batch to deliver."""
     cluster = ControllerCluster()
     ending = {number: EndsLeadership() for number in (1, 2, 3)}
     after = {number: RecordingListener() for number in (1, 2, 3)}

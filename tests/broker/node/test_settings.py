@@ -29,7 +29,7 @@ from moldau.protocol.messages.describe_configs import (
 )
 from moldau.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from moldau.protocol.wire.schema import Message
-from moldau.types import BrokerId, Uuid
+from moldau.types import BrokerId, LeaderEpoch, Offset, Uuid
 
 BROKER, TOPIC = ConfigResourceType.BROKER, ConfigResourceType.TOPIC
 
@@ -46,7 +46,7 @@ class Node:
         delta = MetadataDelta(self.image)
         for record in records:
             delta.replay(record)
-        self.image = delta.finish(self.image.offset + len(records), 1, 0)
+        self.image = delta.finish(Offset(self.image.offset + len(records)), LeaderEpoch(1), 0)
         self.settings.apply(delta, self.image)
 
     def put(self, kind: ConfigResourceType, resource: str, name: str, value: str | None) -> None:
@@ -70,6 +70,8 @@ class Node:
             verification=absent,
             fetch_sessions=absent,
             topic_creation=absent,
+            deadlines=absent,
+            workers=absent,
             metrics=Metrics(),
             budget=MemoryBudget(lambda: 1 << 30),
         )

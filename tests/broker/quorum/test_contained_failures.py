@@ -17,7 +17,7 @@ from moldau.config.broker import BrokerConfig
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage
 from moldau.protocol.log_records import ConfigRecord
-from moldau.types import TopicPartition
+from moldau.types import LeaderEpoch, Offset, TopicPartition
 
 BAD = "bad"
 BROKER_KIND = 4
@@ -119,5 +119,5 @@ def test_a_listener_to_settings_that_fails_keeps_no_other_from_following(tmp_pat
     delta = MetadataDelta(EMPTY_IMAGE)
     delta.replay(record)
     with pytest.raises(ZeroDivisionError):
-        settings.apply(delta, delta.finish(0, 1, 0))
+        settings.apply(delta, delta.finish(Offset(0), LeaderEpoch(1), 0))
     assert heard == [12345]

@@ -21,7 +21,9 @@ EPOCH = LeaderEpoch(5)
 
 
 def batch(offset: int, epoch: int, count: int = 2) -> bytes:
-    return metadata_batch([b"record"] * count, OffsetAndEpoch(offset, epoch), 1_000)
+    return metadata_batch(
+        [b"record"] * count, OffsetAndEpoch(Offset(offset), LeaderEpoch(epoch)), 1_000
+    )
 
 
 def checked(records: bytes) -> bytes:
@@ -75,12 +77,14 @@ def test_every_damaged_byte_under_the_checksum_is_found() -> None:
 def test_control_batches_say_what_changes() -> None:
     voters = VoterSet.of([Voter(key=VoterKey(BrokerId(1)))])
     values = (*version_values(1), *voters_values(voters))
-    records = batch(10, 5) + control_batch(values, OffsetAndEpoch(12, 5), 1)
+    records = batch(10, 5) + control_batch(values, OffsetAndEpoch(Offset(12), EPOCH), 1)
     assert check_fetched(records, END, EPOCH).changes == (
         QuorumChange(Offset(12), KRaftVersion(1)),
         QuorumChange(Offset(13), voters),
     )
-    broken = control_batch([(ControlType.KRAFT_VOTERS, b"\x00")], OffsetAndEpoch(10, 5), 1)
+    broken = control_batch(
+        [(ControlType.KRAFT_VOTERS, b"\x00")], OffsetAndEpoch(Offset(10), EPOCH), 1
+    )
     with pytest.raises(KafkaError, match="cannot be decoded"):
         checked(broken)
 

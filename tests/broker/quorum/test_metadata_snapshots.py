@@ -36,6 +36,7 @@ from moldau.protocol.log_records import BeginTransactionRecord
 from moldau.protocol.records.control_records import ControlType
 from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.testing.simulated_disk import Effect, SimulatedDisk
+from moldau.types import LeaderEpoch, Offset
 
 METADATA = "__cluster_metadata-0"
 FIRST = "00000000000000000000-0000000000.checkpoint"
@@ -57,11 +58,11 @@ def image_of_snapshot(path: Path, name: str) -> MetadataImage:
     delta = MetadataDelta()
     for record in decode_snapshot((path / METADATA / name).read_bytes()).records:
         delta.replay(record)
-    return delta.finish(0, 0, 0)
+    return delta.finish(Offset(0), LeaderEpoch(0), 0)
 
 
 def anywhere(image: MetadataImage) -> MetadataImage:
-    return replace(image, offset=0, epoch=0, timestamp_ms=0)
+    return replace(image, offset=Offset(0), epoch=LeaderEpoch(0), timestamp_ms=0)
 
 
 async def commit_some(node: RunningNode, count: int, start: int = 0) -> None:
@@ -286,7 +287,7 @@ def test_the_age_of_a_snapshot_is_known_without_asking_the_disk_again() -> None:
     disk, folder = SimulatedDisk(), Path("/metadata")
     path = folder / SnapshotId(1, 10).file_name
     disk.make_directory(folder)
-    head = SnapshotHead(epoch=1, timestamp_ms=7_000)
+    head = SnapshotHead(epoch=LeaderEpoch(1), timestamp_ms=7_000)
     SnapshotStore(disk, folder).write(SnapshotId(1, 10), encode_snapshot(head, [], now_ms=9_000))
     store = SnapshotStore(disk, folder)
     store.load(0)

@@ -82,9 +82,9 @@ async def test_commits_survive_a_restart(tmp_path: Path) -> None:
         assert before.config_of(ConfigResourceType.TOPIC, "orders") == {"retention.ms": "1"}
     async with running(tmp_path) as node:
         assert node.image.offset == before.offset + 1  # the new leader's record
-        assert replace(node.image, offset=0, epoch=0, timestamp_ms=0) == replace(
-            before, offset=0, epoch=0, timestamp_ms=0
-        )
+        assert replace(
+            node.image, offset=Offset(0), epoch=LeaderEpoch(0), timestamp_ms=0
+        ) == replace(before, offset=Offset(0), epoch=LeaderEpoch(0), timestamp_ms=0)
 
 
 async def test_listeners_receive_everything_in_order(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ async def test_listeners_receive_everything_in_order(tmp_path: Path) -> None:
         events = ["batch 0-2", "end", "leader 1 epoch 1", "batch 3-8", "end", "batch 9-9", "end"]
         assert listener.events == events
         assert listener.batches[-1] == CommittedBatch(
-            9, 9, 1, listener.batches[-1].append_time_ms, (topic("a"),)
+            Offset(9), Offset(9), LeaderEpoch(1), listener.batches[-1].append_time_ms, (topic("a"),)
         )
     assert listener.events == [*events, "leader -1 epoch 1"]
     async with running(tmp_path) as node:

@@ -146,7 +146,7 @@ async def test_a_waiting_fetch_returns_what_exists_when_its_time_is_up(
         node.clock.advance(11_000)
         response = await waiting
         assert values_of(response.responses[0].partitions[0].records) == [b"a"]
-        assert len(node.replicas.deadlines) == 0
+        assert len(node.deadlines) == 0
 
 
 async def test_no_fetch_waits_longer_than_five_minutes(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ async def test_a_fetch_whose_client_is_gone_leaves_nothing(tmp_path: Path) -> No
         assert isinstance(waiting, asyncio.Future)
         waiting.cancel()
         await asyncio.sleep(0)
-        assert len(node.replicas.deadlines) == 0
+        assert len(node.deadlines) == 0
         assert node.replicas.lookup("orders", 0).watcher_count == 0
         await fill(node, b"a")
 

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.data_node import DataNode, batch, open_transaction, running, values_of
+from broker.data_node import WORKERS, DataNode, batch, open_transaction, running, values_of
 
 from moldau.broker.handlers.delete_records import handle_delete_records
 from moldau.broker.handlers.list_offsets import handle_list_offsets
 from moldau.broker.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
-from moldau.broker.replicas.replicas import WORKERS_MAX
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -85,8 +84,8 @@ async def test_large_batches_are_searched_in_a_thread(tmp_path: Path, codec: Com
         partition.append(batch(b"x", timestamp_ms=500))
         await partition.wait_committed(partition.append(bytearray(large)).last_offset)
         release = threading.Event()
-        for _ in range(WORKERS_MAX):
-            node.replicas.workers.submit(release.wait)
+        for _ in range(WORKERS):
+            node.workers.submit(release.wait)
         latest = asyncio.ensure_future(list_offset(node, MAX_TIMESTAMP))
         by_time = asyncio.ensure_future(list_offset(node, 1_000 + 77))
         assert (await list_offset(node, 500)).offset == 0

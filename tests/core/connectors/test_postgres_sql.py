@@ -7,10 +7,14 @@ from moldau.core.connectors.postgres_sql import (
     Merge,
     WrittenColumn,
     check_lag,
+    create_markers,
+    create_stage,
+    create_table,
     kind_of,
     quoted_table,
     read_position,
     spark_kind_of,
+    stage_prefix,
     write_position,
 )
 from moldau.core.pipelines.graph import Mode
@@ -79,3 +83,60 @@ def test_a_lag_needs_a_column_of_times() -> None:
 @pytest.mark.parametrize("place", [None, ("1",), ("2026-11-01 00:00:00+00", "a")])
 def test_positions_survive_the_checkpoint(place: tuple[str, ...] | None) -> None:
     assert read_position(write_position(place)) == place
+
+
+def merge(mode: Mode, *columns: WrittenColumn, key: tuple[str, ...] = ()) -> list[tuple[str, bool]]:
+    return Merge(table="shop.t", stage="s", columns=columns, mode=mode, key=key).statements()
+
+
+ID = WrittenColumn("id", "int", "integer")
+
+
+def test_appended_rows_keep_the_order_in_which_they_were_written() -> None:
+    ((statement, takes_attempts),) = merge(Mode.APPEND, ID)
+    assert takes_attempts
+    assert statement.startswith('INSERT INTO "shop"."t" ("id") SELECT c0::integer FROM "s"')
+    assert statement.endswith(" WHERE attempt = ANY(%s) ORDER BY part, place")
+
+
+def test_a_complete_result_replaces_all_rows() -> None:
+    deletion, insertion = merge(Mode.COMPLETE, ID)
+    assert deletion == ('DELETE FROM "shop"."t"', False)
+    assert insertion[0].startswith('INSERT INTO "shop"."t" ("id")')
+    assert insertion[1]
+
+
+def test_an_upsert_of_keys_alone_keeps_what_is_there() -> None:
+    ((statement, _),) = merge(Mode.UPSERT, ID, key=("id",))
+    assert statement.endswith('WHERE NOT false ON CONFLICT ("id") DO NOTHING')
+    assert "DELETE" not in statement
+
+
+def test_values_are_made_from_text() -> None:
+    times = WrittenColumn("at", "timestamp", "timestamp with time zone")
+    assert times.value(2) == (
+        "(timestamptz 'epoch' + c2::bigint * interval '1 microsecond')::timestamp with time zone"
+    )
+    items = WrittenColumn("tags", "array<string>", "text[]").value(0)
+    assert "jsonb_array_elements_text(c0::jsonb) WITH ORDINALITY" in items
+    assert items.endswith("::text[] END")
+    # An array in a column of another kind is written as it is.
+    assert WrittenColumn("tags", "array<string>", "jsonb").value(0) == "c0::jsonb"
+
+
+def test_tables_are_made_in_the_schema_of_their_table() -> None:
+    columns = {"id": "bigint", "name": "string"}
+    assert create_table("shop.t", columns, ("id",)) == (
+        'CREATE TABLE IF NOT EXISTS "shop"."t" ("id" bigint, "name" text, PRIMARY KEY ("id"))'
+    )
+    assert "PRIMARY KEY" not in create_table("t", columns, ())
+    assert create_markers("shop.t").startswith('CREATE TABLE IF NOT EXISTS "shop"."')
+    assert create_stage("s", 2) == (
+        'CREATE UNLOGGED TABLE "s" (part integer, place bigint, attempt bigint, c0 text, c1 text)'
+    )
+    assert stage_prefix("a query") != stage_prefix("another query")
+
+
+def test_a_column_of_times_may_lag() -> None:
+    check_lag(Cursor(table="t", columns=("at",), kinds=("timestamp with time zone",), lag_ms=5))
+    check_lag(Cursor(table="t", columns=("id",), kinds=("bigint",)))

@@ -298,3 +298,103 @@ def test_an_assignor_that_fails_before_joining_is_retried() -> None:
     assignor.is_ready = True
     one.step(Polled())
     assert isinstance(sole(one.step(Prepared())), SendRequest)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
+def test_heartbeats_that_succeed_or_may_be_repeated_change_nothing(code: ErrorCode) -> None:
+    one = member()
+    rebalance(one, 1, A0)
+    assert one.step(HeartbeatAnswered(1, "m", code)) == []
+    assert (one.state, one.needs_user) == (MemberState.STABLE, False)
+
+
+def test_a_heartbeat_that_is_refused_for_good_is_raised_to_the_user() -> None:
+    one = member()
+    rebalance(one, 1, A0)
+    failed = sole(one.step(HeartbeatAnswered(1, "m", ErrorCode.GROUP_AUTHORIZATION_FAILED)))
+    assert isinstance(failed, Fail)
+    assert failed.error.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_a_second_heartbeat_that_announces_the_same_rebalance_changes_nothing() -> None:
+    one = member()
+    rebalance(one, 1, A0)
+    for _ in range(2):
+        assert one.step(HeartbeatAnswered(1, "m", ErrorCode.REBALANCE_IN_PROGRESS)) == []
+    assert one.needs_user
+    assert sole(one.step(Polled())) == Prepare((A0,), False)
+
+
+def test_an_assignment_that_is_refused_for_good_is_raised_to_the_user() -> None:
+    one = member()
+    one.step(Polled())
+    one.step(Prepared())
+    one.step(joined(one))
+    answer = SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    failed = sole(one.step(Synced(1, answer)))
+    assert isinstance(failed, Fail)
+    assert failed.error.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_a_group_that_chose_an_assignor_that_the_member_lacks_is_an_error() -> None:
+    one = member()
+    one.step(Polled())
+    one.step(Prepared())
+    failed = sole(one.step(joined(one, protocol_name="other")))
+    assert isinstance(failed, Fail)
+    assert failed.error.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert "'other'" in failed.error.detail
+
+
+def test_a_refused_commit_ends_the_membership_of_its_own_generation_only() -> None:
+    one = member()
+    rebalance(one, 2, A0)
+    assert one.step(CommitRefused(1, ErrorCode.UNKNOWN_MEMBER_ID)) == []
+    assert one.state is MemberState.STABLE
+    assert one.step(CommitRefused(2, ErrorCode.UNKNOWN_MEMBER_ID)) == []
+    assert (one.needs_user, one.member_id) == (True, "")
+
+
+def test_a_refused_commit_of_an_old_generation_keeps_the_member_id() -> None:
+    one = member()
+    rebalance(one, 2, A0)
+    one.step(CommitRefused(2, ErrorCode.ILLEGAL_GENERATION))
+    assert (one.needs_user, one.member_id) == (True, "m")
+
+
+def test_while_it_rejoins_the_response_to_the_join_decides() -> None:
+    one = member()
+    rebalance(one, 1, A0)
+    one.step(RejoinNeeded("the subscription changed"))
+    one.step(Polled())
+    one.step(Prepared())
+    assert one.state is MemberState.JOINING
+    generation = one.generation
+    one.step(CommitRefused(generation, ErrorCode.UNKNOWN_MEMBER_ID))
+    assert (one.state, one.member_id) == (MemberState.JOINING, "m")
+
+
+def test_a_member_without_topics_does_not_join() -> None:
+    one = member()
+    assert one.step(Subscribed(())) == []
+    assert one.step(Polled()) == []
+    assert one.step(Subscribed(("a",))) == []
+    assert isinstance(sole(one.step(Polled())), Prepare)
+
+
+def test_the_same_subscription_in_another_order_is_no_change() -> None:
+    one = member()
+    one.step(Subscribed(("a", "b")))
+    rebalance(one, 1, A0)
+    one.step(Subscribed(("b", "a")))
+    assert not one.needs_user
+    one.step(Subscribed(("b",)))
+    assert one.needs_user
+
+
+def test_a_heartbeat_names_the_member_and_its_generation() -> None:
+    one = member(instance_id="i")
+    rebalance(one, 3, A0)
+    sent = one.heartbeat()
+    assert (sent.group_id, sent.member_id, sent.generation_id) == ("g", "m", 3)
+    assert sent.group_instance_id == "i"

@@ -10,6 +10,7 @@ from moldau.core.consumer.fetched import DamagedBatchError, Fetched, FetchedByte
 from moldau.core.consumer.positions import OffsetAndMetadata, PartitionState, Positions
 from moldau.core.consumer.resets import EARLIEST, ResetKind, parse_reset
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
+from moldau.protocol.records.compression import Compression
 from moldau.protocol.records.control_records import (
     ControlType,
     EndTransactionMarker,
@@ -17,7 +18,7 @@ from moldau.protocol.records.control_records import (
     end_transaction_marker,
 )
 from moldau.protocol.records.record import Record
-from moldau.types import ProducerEpoch, TopicPartition, Uuid
+from moldau.types import BrokerId, Offset, ProducerEpoch, TopicPartition, Uuid
 
 if TYPE_CHECKING:
     from moldau.protocol.records.record_loops import ConsumerRecord
@@ -228,3 +229,44 @@ def test_records_before_a_damaged_batch_are_handed_out() -> None:
         Fetched(state_at(3), FetchedBytes(buffer=content))
     assert found.value.next_offset == 6
     assert taken(Fetched(state_at(6), FetchedBytes(buffer=batch(range(6, 9))))) == [6, 7, 8]
+
+
+def test_records_before_the_position_and_of_compressed_batches_are_read() -> None:
+    content = batch(range(3)) + batch(range(3, 9), compression=Compression.GZIP)
+    fetched = Fetched(state_at(5), FetchedBytes(buffer=content))
+    assert taken(fetched) == [5, 6, 7, 8]
+
+
+def test_batches_are_handed_out_as_a_whole() -> None:
+    state = state_at(0)
+    content = batch(range(3)) + batch(range(3, 6)) + batch(range(6, 9))
+    fetched = Fetched(state, FetchedBytes(buffer=content))
+    state.arrived(fetched.size_bytes)
+    assert fetched.hand_out(2)
+    assert (state.position, fetched.is_stale) == (6, False)
+    assert taken(fetched) == [6, 7, 8]
+    again = Fetched(state_at(0), FetchedBytes(buffer=content))
+    assert not again.hand_out(3)
+    assert again.state.position == 9
+    again.state.seek(0)
+    assert again.is_stale
+
+
+def test_the_lag_is_unknown_until_something_was_fetched() -> None:
+    state = PartitionState(A0)
+    assert state.lag is None
+    state.seek(5)
+    assert state.lag is None
+    state.end_offset = Offset(12)
+    assert state.lag == 7
+    state.seek(20)
+    assert state.lag == 0
+
+
+def test_a_preferred_replica_is_read_for_a_while() -> None:
+    state = state_at(0)
+    leader, near = BrokerId(1), BrokerId(2)
+    assert state.replica_to_read(leader, 0) == leader
+    state.preferred_replica, state.preferred_until_ms = near, 100
+    assert state.replica_to_read(leader, 99) == near
+    assert state.replica_to_read(leader, 100) == leader

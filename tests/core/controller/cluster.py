@@ -31,11 +31,11 @@ from moldau.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from moldau.protocol.wire.schema import Message
-from moldau.types import TopicPartition, Uuid
+from moldau.types import LeaderEpoch, Offset, TopicPartition, Uuid
 
 CLUSTER_ID = "MoldauTestCluster0000A"
 CONTROLLER_ID = 100
-EPOCH = 1
+EPOCH = LeaderEpoch(1)
 SETTINGS = {
     "process.roles": "controller",
     "node.id": str(CONTROLLER_ID),
@@ -172,7 +172,7 @@ class Cluster:
         delta = MetadataDelta(EMPTY_IMAGE)
         for record in self.log:
             delta.replay(record)
-        assert delta.finish(len(self.log) - 1, EPOCH, 0) == self.image
+        assert delta.finish(Offset(len(self.log) - 1), EPOCH, 0) == self.image
         assert self.image.partition_counts == counted(self.image)
 
     def _append(self, records: Any) -> None:
@@ -180,8 +180,9 @@ class Cluster:
         if records:
             delta = replayed(self.controller.image, records)
             self.log += records
-            self.controller.note(records, len(self.log) - 1)
-            self.controller.adopt(delta, len(self.log) - 1, EPOCH)
+            last_offset = Offset(len(self.log) - 1)
+            self.controller.note(records, last_offset)
+            self.controller.adopt(delta, last_offset, EPOCH)
 
     def idle(self, count: int = 1) -> None:
         """Appends no-op records."""

@@ -2,16 +2,29 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from core.controller.cluster import Cluster
+from core.controller.cluster import Cluster, registration, uuid_of
 
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
+from moldau.protocol.messages.broker_registration import Feature as BrokerFeature
+from moldau.protocol.messages.controller_registration import (
+    ControllerRegistrationRequest,
+    Feature,
+    Listener,
+)
+from moldau.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from moldau.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 GROUP = "group.version"
 METADATA = "metadata.version"
 ELIGIBLE = "eligible.leader.replicas.version"
+MINIMUM = "min.insync.replicas"
 
 
 @pytest.fixture
@@ -141,3 +154,71 @@ def test_a_refused_update_of_features_leaves_the_quorum_alone() -> None:
     response = update(cluster, ("kraft.version", 1, UPGRADE), (GROUP, 7, UPGRADE))
     assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert cluster.kraft_version == 0
+
+
+def test_controllers_must_support_the_level_as_well() -> None:
+    cluster = Cluster()
+    for number in (100, 101):
+        request = ControllerRegistrationRequest(
+            controller_id=number,
+            incarnation_id=uuid_of(number),
+            listeners=[Listener(name="CONTROLLER", host="host", port=9093)],
+            features=[Feature(name=METADATA, min_supported_version=7, max_supported_version=30)],
+        )
+        assert cluster.send(request).error_code == 0
+    response = update(cluster, (GROUP, 1, UPGRADE))
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "Controller 101 does not support this feature." in response.error_message
+    cluster.check()
+
+
+def test_a_node_with_a_single_level_is_named_with_it() -> None:
+    cluster = Cluster()
+    request = registration(1)
+    request.features = [
+        BrokerFeature(name=name, min_supported_version=level, max_supported_version=level)
+        for name, level in {**cluster.image.features, "kraft.version": 1}.items()
+    ]
+    assert cluster.send(request).error_code == 0
+    response = update(cluster, (ELIGIBLE, 0, SAFE), (METADATA, 29, SAFE))
+    assert "Broker 1 only supports versions 1" in response.error_message
+
+
+def test_before_3_7_controllers_do_not_register() -> None:
+    cluster = Cluster(level=14, eligible_replicas=False)
+    request = ControllerRegistrationRequest(controller_id=100, incarnation_id=uuid_of(100))
+    with pytest.raises(KafkaError, match="too old to support controller registrations"):
+        cluster.send(request)
+    assert update(cluster, (METADATA, 15, UPGRADE)).error_code == 0
+    assert cluster.send(request).error_code == 0
+
+
+def test_a_listener_of_an_unknown_protocol_is_refused() -> None:
+    cluster = Cluster()
+    request = registration(1)
+    request.listeners[0].security_protocol = 9
+    with pytest.raises(KafkaError, match="Unknown security protocol 9"):
+        cluster.send(request)
+    assert cluster.image.brokers == {}
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_own_values_of_brokers_give_way_to_that_of_the_cluster(is_set: bool) -> None:
+    cluster = Cluster(eligible_replicas=False)
+    cluster.start(1)
+    changes = {"1": {MINIMUM: "2", "log.cleaner.threads": "2"}} | (
+        {"": {MINIMUM: "3"}} if is_set else {}
+    )
+    for name, values in changes.items():
+        resource = AlterConfigsResource(
+            resource_type=ConfigResourceType.BROKER,
+            resource_name=name,
+            configs=[AlterableConfig(name=key, value=value) for key, value in values.items()],
+        )
+        (result,) = cluster.send(IncrementalAlterConfigsRequest(resources=[resource])).responses
+        assert result.error_code == 0
+    assert update(cluster, (ELIGIBLE, 1, UPGRADE)).error_code == 0
+    kind = ConfigResourceType.BROKER
+    assert cluster.image.config_of(kind, "") == {MINIMUM: "3" if is_set else "1"}
+    assert cluster.image.config_of(kind, "1") == {"log.cleaner.threads": "2"}
+    cluster.check()

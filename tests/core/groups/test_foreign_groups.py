@@ -7,8 +7,14 @@ from core.groups.scenario import Scenario
 from moldau.core.coordinator.records import CoordinatorRecord, encode_record
 from moldau.core.groups.foreign_group import ForeignGroup
 from moldau.core.groups.group_records import UNREAD, decode_group_record, offset_record
-from moldau.core.groups.listing import describe_group
+from moldau.core.groups.listing import (
+    GroupFilter,
+    count_groups,
+    count_members,
+    describe_group,
+)
 from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import group_key_class
 from moldau.protocol.log_records.consumer_group_member_metadata import (
     ConsumerGroupMemberMetadataKey,
@@ -22,6 +28,11 @@ from moldau.protocol.log_records.offset_commit import OffsetCommitValue
 from moldau.protocol.log_records.share_group_metadata import (
     ShareGroupMetadataKey,
     ShareGroupMetadataValue,
+)
+from moldau.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from moldau.types import Offset
 
@@ -133,3 +144,62 @@ def test_records_of_every_type_belong_to_a_group_with_any_value(record_type: int
     assert isinstance(bench.shard.registry.get("g"), ForeignGroup)
     bench.shard.replay(CoordinatorRecord(key), Offset(1))
     assert bench.shard.registry.get("g") is None
+
+
+def test_a_transaction_commits_past_no_member_of_a_foreign_group() -> None:
+    share = with_log(SHARE_GROUP)
+    assert happened(share, "a commits txn=7 t-0=3") == ["a commits: GROUP_ID_NOT_FOUND"]
+    scenario = with_log(CONSUMER_GROUP, MEMBER)
+    assert happened(
+        scenario,
+        "a commits txn=7 t-0=3",
+        "a commits txn=7 generation=4 t-0=3",
+        "transaction 7 commits",
+        "a fetches t-0",
+    ) == [
+        "a committed: NONE",
+        "a commits: UNKNOWN_MEMBER_ID",
+        "a fetched t-0=3",
+    ]
+
+
+def test_a_foreign_group_with_members_keeps_its_offsets_and_itself() -> None:
+    scenario = with_log(CONSUMER_GROUP, MEMBER, OFFSET)
+    shard = scenario.bench.shard
+    decision = shard.decide_delete_groups(["g"])
+    assert [r.error_code for r in decision.response] == [ErrorCode.NON_EMPTY_GROUP]
+    topics = [OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition()])]
+    request = OffsetDeleteRequest(group_id="g", topics=topics)
+    with pytest.raises(KafkaError, match="NON_EMPTY_GROUP"):
+        shard.offsets.decide_delete(request)
+    assert happened(scenario, "a fetches t-0") == ["a fetched t-0=9"]
+
+
+def test_groups_are_listed_by_state_and_by_kind() -> None:
+    scenario = with_log(CONSUMER_GROUP, MEMBER, OFFSET)
+    happened(scenario, "b joins group=h", "b joins")
+    registry = scenario.bench.shard.registry
+
+    def found(*, states: tuple[str, ...] = (), types: tuple[str, ...] = ()) -> list[str]:
+        chosen = GroupFilter(states, types)
+        return sorted(each.group_id for group in registry if (each := chosen.listed(group)))
+
+    assert found() == ["g", "h"]
+    assert found(types=("Classic",)) == ["h"]
+    assert found(types=(" consumer ",)) == ["g"]
+    assert found(states=("preparingrebalance",)) == ["h"]
+    assert found(states=("Empty", "Dead")) == []
+    assert count_groups(registry) == {"Unknown": 1, "PreparingRebalance": 1}
+    assert count_members(registry) == 2
+
+
+def test_a_tombstone_of_an_unknown_group_changes_nothing() -> None:
+    bench = Bench()
+    bench.shard.replay(CoordinatorRecord(CONSUMER_GROUP.key), Offset(0))
+    assert listed(bench) == []
+
+
+def test_to_an_old_client_a_foreign_group_is_dead() -> None:
+    registry = with_log(CONSUMER_GROUP, MEMBER).bench.shard.registry
+    described = describe_group(registry, "g", 5)
+    assert (described.group_state, described.error_code) == ("Dead", ErrorCode.NONE)

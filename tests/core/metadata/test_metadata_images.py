@@ -1,6 +1,7 @@
 """From records to images, and from images to snapshot records."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 from core.metadata.metadata_records import LATEST, histories
@@ -22,18 +23,22 @@ from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import (
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
+    UserScramCredentialRecord,
     metadata_record_class,
 )
 from moldau.protocol.records.stored_records import decode_metadata_record, encode_metadata_record
 from moldau.protocol.wire.schema import Message
-from moldau.types import TopicPartition, Uuid
+from moldau.types import LeaderEpoch, Offset, TopicPartition, Uuid
 
 TOPIC_ID = Uuid(b"t" * 16)
 OTHER_ID = Uuid(b"o" * 16)
@@ -45,7 +50,7 @@ def image_of(records: list[Message], start: MetadataImage = EMPTY_IMAGE) -> Meta
     delta = MetadataDelta(start)
     for record in records:
         delta.replay(record)
-    return delta.finish(len(records) - 1, 1, 0)
+    return delta.finish(Offset(len(records) - 1), LeaderEpoch(1), 0)
 
 
 @given(histories())
@@ -73,7 +78,7 @@ def test_the_boundaries_of_deltas_do_not_matter(
 
     assert first == again  # the next delta left it alone
     delta = MetadataDelta(second)
-    assert delta.finish(len(records) - 1, 1, 0) == image_of(records)
+    assert delta.finish(Offset(len(records) - 1), LeaderEpoch(1), 0) == image_of(records)
 
 
 @given(histories(), st.data())
@@ -83,7 +88,7 @@ def test_a_delta_names_everything_that_differs(records: list[Message], data: st.
     delta = MetadataDelta(before)
     for record in records[cut:]:
         delta.replay(record)
-    after = delta.finish(len(records) - 1, 1, 0)
+    after = delta.finish(Offset(len(records) - 1), LeaderEpoch(1), 0)
     compared = MetadataDelta.between(before, after)
 
     # Replayed records may also name objects that changed and changed back.
@@ -168,7 +173,7 @@ def test_a_deleted_topic_takes_its_configs_with_it() -> None:
 
     delta = MetadataDelta(before)
     delta.replay(RemoveTopicRecord(topic_id=TOPIC_ID))
-    after = delta.finish(4, 1, 0)
+    after = delta.finish(Offset(4), LeaderEpoch(1), 0)
     assert (after.topics, after.topics_by_id, after.configs) == ({}, {}, {})
     assert delta.deleted_topics == {"orders": TOPIC_ID}
     assert delta.changed_configs == {resource}
@@ -179,7 +184,7 @@ def test_a_recreated_topic_is_deleted_and_changed() -> None:
     delta = MetadataDelta(image_of(one_topic()))
     delta.replay(RemoveTopicRecord(topic_id=TOPIC_ID))
     delta.replay(TopicRecord(name="orders", topic_id=OTHER_ID))
-    after = delta.finish(4, 1, 0)
+    after = delta.finish(Offset(4), LeaderEpoch(1), 0)
 
     assert delta.deleted_topics == {"orders": TOPIC_ID}
     assert delta.changed_topics == {"orders"}
@@ -191,7 +196,7 @@ def test_a_topic_created_and_deleted_in_a_delta_leaves_no_trace() -> None:
     for record in (*one_topic(), RemoveTopicRecord(topic_id=TOPIC_ID)):
         delta.replay(record)
 
-    assert delta.finish(2, 1, 0).topics == {}
+    assert delta.finish(Offset(2), LeaderEpoch(1), 0).topics == {}
     assert (delta.changed_topics, delta.deleted_topics) == (set(), {})
 
 
@@ -264,3 +269,44 @@ def test_records_are_written_in_the_version_that_kafka_writes(
     record: Message, level: int, version: int
 ) -> None:
     assert record_version(record, level) == version
+
+
+def test_records_that_contradict_the_cluster_are_refused() -> None:
+    with pytest.raises(MetadataReplayError, match="eligible leaders of 'gone' were cleared"):
+        image_of([ClearElrRecord(topic_name="gone")])
+    registered = RegisterBrokerRecord(broker_id=1, broker_epoch=4)
+    change = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=4)
+    for fenced, leaving in ((7, 0), (0, 7)):
+        changed = BrokerRegistrationChangeRecord(
+            broker_id=1, broker_epoch=4, fenced=fenced, in_controlled_shutdown=leaving
+        )
+        with pytest.raises(MetadataReplayError, match="=7"):
+            image_of([registered, changed])
+    assert image_of([registered, change]).brokers[1].epoch == 4
+
+
+def test_a_snapshot_of_an_older_level_has_only_what_that_level_knows() -> None:
+    """As after a downgrade: replaying it gives the image without the rest."""
+    directory = Uuid(b"d" * 16)
+    records: list[Message] = [
+        RegisterBrokerRecord(broker_id=1, log_dirs=[directory], cordoned_log_dirs=[directory]),
+        RegisterControllerRecord(controller_id=9),
+        UserScramCredentialRecord(
+            name="u", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"k"
+        ),
+        DelegationTokenRecord(owner="User:u", token_id="t"),
+    ]
+    whole = image_of(records)
+    assert (len(whole.controllers), len(whole.scram_credentials), len(whole.delegation_tokens)) == (
+        1,
+        1,
+        1,
+    )
+    without_level = [type(record).__name__ for record in snapshot_records(whole)]
+    assert without_level == ["RegisterBrokerRecord"]
+    at_29 = replace(whole, features={"metadata.version": 29})
+    found = image_of(list(snapshot_records(at_29)))
+    assert found.brokers[1].log_directories == (directory,)
+    assert found.brokers[1].cordoned_log_directories is None
+    assert found.scram_credentials == whole.scram_credentials
+    assert found.controllers == whole.controllers

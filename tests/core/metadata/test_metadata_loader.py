@@ -13,7 +13,7 @@ from moldau.protocol.log_records import (
     TopicRecord,
 )
 from moldau.protocol.wire.schema import Message
-from moldau.types import Uuid
+from moldau.types import LeaderEpoch, Offset, Uuid
 
 
 def topic(name: str) -> TopicRecord:
@@ -29,7 +29,9 @@ class Story:
 
     def load(self, *records: Message) -> None:
         count = max(len(records), 1)
-        batch = CommittedBatch(self.end, self.end + count - 1, 3, 1000 + self.end, records)
+        batch = CommittedBatch(
+            Offset(self.end), Offset(self.end + count - 1), LeaderEpoch(3), 1000 + self.end, records
+        )
         self.end += count
         self.loader.load(batch)
 

@@ -26,6 +26,7 @@ from moldau.protocol.enums import (
 )
 from moldau.protocol.records.batches import iterate_batches
 from moldau.protocol.records.stored_records import decode_metadata_record
+from moldau.types import LeaderEpoch, Offset
 
 INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 
@@ -35,9 +36,9 @@ def batches(path: Path) -> Iterator[CommittedBatch]:
         records = [] if batch.is_control else batch.records()
         messages = [decode_metadata_record(each.value or b"").message for each in records]
         yield CommittedBatch(
-            batch.base_offset,
-            batch.last_offset,
-            batch.partition_leader_epoch,
+            Offset(batch.base_offset),
+            Offset(batch.last_offset),
+            LeaderEpoch(batch.partition_leader_epoch),
             batch.max_timestamp,
             messages,
         )
@@ -114,7 +115,7 @@ def test_snapshots_equal_the_log_up_to_them(metadata_directory: Path) -> None:
 
 def anywhere(image: MetadataImage) -> MetadataImage:
     """The image without its offset, epoch and time."""
-    return replace(image, offset=0, epoch=0, timestamp_ms=0)
+    return replace(image, offset=Offset(0), epoch=LeaderEpoch(0), timestamp_ms=0)
 
 
 def test_dynamic_configs_of_brokers_and_groups_are_kept(image: MetadataImage) -> None:

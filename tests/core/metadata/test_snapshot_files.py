@@ -24,9 +24,10 @@ from moldau.protocol.log_records import ConfigRecord
 from moldau.protocol.records.batches import iterate_batches
 from moldau.protocol.records.control_records import ControlType, OffsetAndEpoch
 from moldau.protocol.wire.schema import Message
+from moldau.types import LeaderEpoch, Offset
 
 HEAD = SnapshotHead(
-    epoch=4,
+    epoch=LeaderEpoch(4),
     timestamp_ms=1_700_000_000_000,
     control_values=((ControlType.KRAFT_VERSION, b"version"), (ControlType.KRAFT_VOTERS, b"voters")),
 )
@@ -45,7 +46,7 @@ def test_snapshots_survive_a_round_trip(history: list[Message]) -> None:
     delta = MetadataDelta()
     for record in history:
         delta.replay(record)
-    records = list(snapshot_records(delta.finish(9, 1, 0)))
+    records = list(snapshot_records(delta.finish(Offset(9), LeaderEpoch(1), 0)))
 
     assert decode_snapshot(content_of(records)) == Snapshot(HEAD, records)
     assert snapshot_timestamp_ms(content_of(records)[:400]) == HEAD.timestamp_ms
@@ -98,7 +99,19 @@ def test_missing_and_extra_batches_are_refused() -> None:
 def test_records_of_a_later_release_are_not_damage() -> None:
     header, _, _ = encode_snapshot(HEAD, FEW, now_ms=5)
     unknown = encode_records(FEW[:1], None)[0].replace(b"\x01\x0c", b"\x01\x7f", 1)
-    batch = metadata_batch([unknown], OffsetAndEpoch(3, HEAD.epoch), 5)
+    batch = metadata_batch([unknown], OffsetAndEpoch(Offset(3), HEAD.epoch), 5)
     with pytest.raises(KafkaError) as caught:
         decode_snapshot(header + batch)
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_the_time_of_a_snapshot_is_in_its_header() -> None:
+    batches = list(encode_snapshot(HEAD, FEW, now_ms=5))
+    assert snapshot_timestamp_ms(batches[0]) == HEAD.timestamp_ms
+    for without_header in (b"", batches[1], batches[2]):
+        with pytest.raises(DamagedSnapshotError, match="it has no header"):
+            snapshot_timestamp_ms(without_header)
+    damaged = bytearray(batches[0])
+    damaged[-1] ^= 1
+    with pytest.raises(DamagedSnapshotError):
+        snapshot_timestamp_ms(damaged)

@@ -5,6 +5,7 @@ rules: whatever is lost on the way, every record is written once and in order.
 import contextlib
 import sys
 import threading
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -372,3 +373,46 @@ def test_users_threads_may_count_waiting_batches_while_partitions_become_active(
         sys.setswitchinterval(before)
         stop.set()
         thread.join()
+
+
+def sent_now(producing: Producing, value: bytes) -> Outgoing:
+    """The only batch that is sent once its linger time is over."""
+    producing.send(value)
+    assert producing.take() == []
+    producing.now_ms += 100
+    ((outgoing,),) = producing.take()
+    return outgoing
+
+
+def test_without_sequences_the_parts_of_a_batch_are_sent_in_order() -> None:
+    producing = Producing(replace(RULES, is_idempotent=False), batch_bytes=1_000)
+    for number in range(3):
+        producing.send(b"%d" % number)
+    whole = sent_now(producing, b"3")
+    producing.sending.content_of(whole)
+    assert producing.classify(whole, ErrorCode.MESSAGE_TOO_LARGE) is Verdict.SPLIT
+    producing.sending.split(whole, halves(whole.batch))
+    values: list[bytes | None] = []
+    for _ in range(2):
+        ((part,),) = producing.take()
+        content = RecordBatch(bytes(producing.sending.content_of(part)))
+        values += [record.value for record in content.records()]
+        assert producing.classify(part, ErrorCode.NONE) is Verdict.DONE
+    assert values == [b"0", b"1", b"2", b"3"]
+
+
+def test_without_sequences_a_batch_that_fails_or_expires_leaves_no_gap() -> None:
+    rules = replace(RULES, is_idempotent=False)
+    producing = Producing(rules)
+    first = sent_now(producing, b"a")
+    assert producing.classify(first, ErrorCode.INVALID_RECORD) is Verdict.FAILED
+    second = sent_now(producing, b"b")
+    producing.now_ms += rules.delivery_timeout_ms
+    assert producing.sending.expire(producing.now_ms) == [second]
+    assert producing.classify(second, ErrorCode.NOT_LEADER_OR_FOLLOWER) is Verdict.IGNORED
+    third = sent_now(producing, b"c")
+    assert producing.classify(third, ErrorCode.NOT_LEADER_OR_FOLLOWER) is Verdict.RETRY
+    producing.now_ms += rules.delivery_timeout_ms
+    assert producing.sending.expire(producing.now_ms) == [third]
+    fourth = sent_now(producing, b"d")
+    assert producing.classify(fourth, ErrorCode.NONE) is Verdict.DONE

@@ -194,7 +194,7 @@ class Scenario:
             case "stored":
                 vote = facts.get("vote")
                 self.election = Election(
-                    epoch=int(facts["epoch"]),
+                    epoch=LeaderEpoch(int(facts["epoch"])),
                     leader_id=BrokerId(int(facts.get("leader", NO_LEADER))),
                     voted_for=None if vote is None else voter(int(vote)).key,
                 )

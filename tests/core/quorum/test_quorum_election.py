@@ -11,7 +11,7 @@ from moldau.core.quorum.election import (
     encode_election,
 )
 from moldau.core.quorum.voters import VoterKey
-from moldau.types import BrokerId, Uuid, parse_uuid
+from moldau.types import BrokerId, LeaderEpoch, Uuid, parse_uuid
 
 DIRECTORY = parse_uuid("2_nZJKebT_GUfGcRIDwReQ")
 
@@ -26,9 +26,9 @@ APACHES_V0 = (
 
 
 def test_the_file_is_apaches_to_the_byte() -> None:
-    led = Election(epoch=2, leader_id=BrokerId(1))
+    led = Election(epoch=LeaderEpoch(2), leader_id=BrokerId(1))
     assert encode_election(led, kraft_version=1, voter_ids=[1]) == APACHES_V1
-    voted = Election(epoch=7, voted_for=VoterKey(BrokerId(1)))
+    voted = Election(epoch=LeaderEpoch(7), voted_for=VoterKey(BrokerId(1)))
     assert encode_election(voted, kraft_version=0, voter_ids=[1]) == APACHES_V0
     assert decode_election(APACHES_V1) == led
     assert decode_election(APACHES_V0) == voted

@@ -19,7 +19,7 @@ from moldau.protocol.records.control_records import (
     marker_of,
     read_end_transaction_marker,
 )
-from moldau.types import ProducerEpoch
+from moldau.types import LeaderEpoch, Offset, ProducerEpoch
 
 
 def marker(control_type: ControlType, producer_id: int, offset: int) -> bytes:
@@ -104,7 +104,7 @@ def test_data_and_quorum_batches_have_no_marker() -> None:
     assert marker_of(RecordBatch(build_batch(simple_records(1)))) is None
     raw = control_batch(
         [(ControlType.SNAPSHOT_HEADER, b"header"), (ControlType.KRAFT_VERSION, b"version")],
-        OffsetAndEpoch(base_offset=10, partition_leader_epoch=4),
+        OffsetAndEpoch(Offset(10), LeaderEpoch(4)),
         now_ms=55,
     )
     batch = RecordBatch(raw)

@@ -24,10 +24,12 @@ from moldau.storage.directory.checkpoints import (
 )
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.directory.logs import Logs
+from moldau.storage.directory.partition_metadata import PARTITION_METADATA_FILE
 from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.disk.failures import DirectoryOfflineError
 from moldau.storage.disk.filesystem import DiskFileSystem, FileSystem
 from moldau.storage.log.log import Log, LogOptions
+from moldau.storage.log.retention import delete_old_segments
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import LeaderEpoch, Offset, TopicPartition, Uuid
 
@@ -133,6 +135,18 @@ def test_a_deletion_is_finished_after_a_restart(tmp_path: Path, logs: Logs) -> N
     assert not list(tmp_path.glob("*-delete"))
 
 
+def test_no_more_files_are_deleted_at_once_than_requested(tmp_path: Path, logs: Logs) -> None:
+    for partition in (A, B):
+        log = logs.by_partition[partition]
+        log.advance_log_start(log.high_watermark)
+        assert delete_old_segments(log, now_ms=0) > 2
+    before = len(list(tmp_path.rglob("*.log.deleted")))
+    assert run_here(logs.removing_deleted(10_000, count_max=2)) == 2
+    assert len(list(tmp_path.rglob("*.log.deleted"))) == before - 2
+    assert run_here(logs.removing_deleted(10_000)) == before - 2
+    assert not list(tmp_path.rglob("*.deleted"))
+
+
 def test_a_recreated_topic_does_not_inherit_checkpoints(tmp_path: Path, logs: Logs) -> None:
     run_here(logs.checkpoints.writing())
     logs.delete(A, UNIQUE, now_ms=0)
@@ -215,6 +229,70 @@ def test_others_run_between_two_logs_that_are_made_together() -> None:
         step()
     assert {*wanted} == {*logs.by_partition}
     assert made >= {1, 2, 3, 4, 5}
+
+
+def test_a_copy_that_was_deleted_cannot_replace_its_log(tmp_path: Path, logs: Logs) -> None:
+    logs.create_future(A, TOPIC_ID, UNIQUE, now_ms=0)
+    logs.delete(A, UNIQUE, now_ms=0)
+    steps = logs.promoting_future(A)
+    logs.delete(A, Uuid(b"v" * 16), now_ms=0)
+    with pytest.raises(KafkaError, match="was deleted") as refused:
+        run_here(steps)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert logs.directory.is_online
+
+
+def test_a_log_that_the_cluster_does_not_know_is_kept_beside_the_others(
+    tmp_path: Path, logs: Logs
+) -> None:
+    name = logs.set_aside(A, UNIQUE)
+    assert name.endswith("-stray")
+    assert {*logs.by_partition} == {B}
+    assert list((tmp_path / name).glob("*.log"))
+    kill(logs)
+    assert {*start(tmp_path).by_partition} == {B}
+
+
+# Names that are in use
+
+
+def test_a_directory_of_another_topic_is_not_taken_over(tmp_path: Path, logs: Logs) -> None:
+    logs.abandon()
+    again = Logs(open_directory(tmp_path), options_for)
+    with pytest.raises(KafkaError, match="belongs to topic id") as refused:
+        again.create(A, Uuid(b"another id 16 by"), now_ms=0)
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    (tmp_path / "b-3" / PARTITION_METADATA_FILE).write_bytes(b"garbage")
+    with pytest.raises(KafkaError, match="already exists"):
+        again.create(B, TOPIC_ID, now_ms=0)
+    assert again.directory.is_online
+    again.directory.close()
+    assert values_of(start(tmp_path).by_partition[A])
+
+
+def test_logs_that_are_made_together_fail_one_by_one(tmp_path: Path, logs: Logs) -> None:
+    logs.abandon()
+    again = Logs(open_directory(tmp_path), options_for)
+    new = TopicPartition("new", 0)
+    ids = {A: Uuid(b"another id 16 by"), new: TOPIC_ID}
+    refused = run_here(again.making(ids, now_ms=0))
+    assert {*refused} == {A}
+    assert {*again.by_partition} == {new}
+    # What exists is not made again.
+    assert run_here(again.making({new: TOPIC_ID}, now_ms=0)) == {}
+    close_after_the_test(again.abandon)
+
+
+def test_an_interrupted_creation_is_removed_and_records_are_not(tmp_path: Path, logs: Logs) -> None:
+    empty = TopicPartition("empty", 0)
+    logs.create(empty, TOPIC_ID, now_ms=0)
+    for name in ("empty-0", "a-0"):
+        (tmp_path / name / PARTITION_METADATA_FILE).write_bytes(b"")
+    kill(logs)
+    again = start(tmp_path)
+    assert {*again.by_partition} == {B}
+    assert {*again.unreadable} == {"a-0"}
+    assert not (tmp_path / "empty-0").exists()
 
 
 # Truncation
@@ -347,3 +425,9 @@ def test_flush_ms_selects_logs_that_waited_long_enough(tmp_path: Path) -> None:
     assert logs.due_for_flush(1_100) == [log]
     log.flush()
     assert logs.due_for_flush(2_000) == []
+
+
+def test_logs_without_flush_ms_are_never_due(tmp_path: Path, logs: Logs) -> None:
+    assert logs.by_partition[A].flushed_offset < logs.by_partition[A].log_end_offset
+    assert logs.due_for_flush(0) == []
+    assert logs.due_for_flush(10**12) == []

@@ -13,6 +13,7 @@ from moldau.config.log import LogConfig
 from moldau.protocol.errors import KafkaError
 from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.disk.failures import DirectoryOfflineError
+from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
 from moldau.storage.log.flushing import GroupFlusher
 from moldau.storage.log.log import Log
 from moldau.storage.log.state import LogState
@@ -298,3 +299,58 @@ def test_a_clean_close_leaves_nothing_to_lose() -> None:
     assert values_of(log) == wanted
     assert log.producers.first_undecided_offset == end - 1
     assert log.flushed_offset == end
+
+
+class RudeDisk(DiskFileSystem):
+    """Fails in a way that a disk never should."""
+
+    is_broken = False
+
+    def open(self, path: Path, *, create: bool = False) -> DiskFile:
+        if self.is_broken:
+            raise RuntimeError("a bug")
+        return super().open(path, create=create)
+
+
+def rude(tmp_path: Path, flusher: GroupFlusher) -> tuple[RudeDisk, OneLog]:
+    disk = RudeDisk()
+    one = OneLog(tmp_path, SMALL_SEGMENTS, filesystem=disk, flush_policy="group", flusher=flusher)
+    return disk, one
+
+
+def test_an_unforeseen_error_of_one_log_is_reported_and_it_stays_dirty(tmp_path: Path) -> None:
+    failed: list[str] = []
+    started: list[bool] = []
+    flusher = GroupFlusher(
+        on_work=lambda: started.append(True),
+        on_failed=lambda _log, error: failed.append(str(error)),
+    )
+    disk, one = rude(tmp_path, flusher)
+    one.fill(3)
+    assert started == [True], "once, and not for every append"
+    for segment in one.log.segments:
+        segment.release()
+    disk.is_broken = True
+    tickets = flusher.begin()
+    assert tickets == []
+    flusher.finish(tickets)
+    assert failed == ["a bug"]
+    assert flusher.has_work
+    disk.is_broken = False
+    flusher.run_round()
+    assert one.log.flushed_offset == 3
+    assert one.directory.is_online
+
+
+def test_without_a_listener_an_unforeseen_error_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    flusher = GroupFlusher()
+    disk, one = rude(tmp_path, flusher)
+    one.fill(3)
+    for segment in one.log.segments:
+        segment.release()
+    disk.is_broken = True
+    flusher.run_round()
+    assert "a flush" in caplog.text
+    assert flusher.has_work

@@ -12,11 +12,12 @@ from storage.log_maker import close_after_the_test, open_directory, records_batc
 
 from moldau.config.log import LogConfig
 from moldau.protocol.error_codes import ErrorCode
-from moldau.storage.directory.checkpoints import RECOVERY_POINT_FILE
+from moldau.storage.directory.checkpoints import LOG_START_FILE, RECOVERY_POINT_FILE
 from moldau.storage.directory.logs import Logs
 from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.disk.failures import DiskFullError
 from moldau.storage.disk.filesystem import DiskFile, DiskFileSystem
+from moldau.storage.disk.reserve import RESERVE_FILE
 from moldau.storage.log.log import Log, LogOptions
 from moldau.storage.log.retention import delete_old_segments
 from moldau.types import Buffer, LeaderEpoch, Offset, TopicPartition, Uuid
@@ -214,3 +215,83 @@ def test_remains_of_a_new_log_on_a_full_disk_do_not_block_the_next_topic(
     disk.files_left, disk.is_full = None, False
     append(logs.create(made, Uuid(b"2" * 16), now_ms=0))
     assert logs.by_partition[made].topic_id == Uuid(b"2" * 16)
+
+
+def test_a_deletion_of_records_spends_the_reserve(
+    tmp_path: Path, logs: Logs, disk: FullDisk
+) -> None:
+    log = logs.by_partition[A]
+    logs.directory.reserve.take(4_096)
+    refuse_once = iter([True, False])
+
+    def check_room(path: Path) -> None:
+        if disk.is_full and next(refuse_once, False):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    disk.check_room = check_room  # type: ignore[method-assign]
+    disk.is_full = True
+    assert run_here(logs.deleting_records({log: Offset(7)})) == {log: 7}
+    assert logs.directory.read_checkpoint(LOG_START_FILE)[A] == 7
+    assert not (tmp_path / RESERVE_FILE).exists()
+
+
+def test_without_a_reserve_the_deletion_of_records_is_refused(logs: Logs, disk: FullDisk) -> None:
+    log = logs.by_partition[A]
+    disk.is_full = True
+    outcome = run_here(logs.deleting_records({log: Offset(7)}))[log]
+    assert isinstance(outcome, DiskFullError)
+    disk.is_full = False
+    # A repetition makes the first one durable.
+    assert run_here(logs.deleting_records({log: Offset(7)})) == {log: 7}
+    assert logs.directory.read_checkpoint(LOG_START_FILE)[A] == 7
+
+
+def test_no_log_is_made_on_a_full_disk(logs: Logs, disk: FullDisk) -> None:
+    run_here(logs.checkpoints.writing())
+    logs.delete(A, Uuid(b"u" * 16), now_ms=0)
+    disk.is_full = True
+    refused = run_here(logs.making({A: Uuid(b"another id 16 by")}, now_ms=0))
+    assert isinstance(refused[A], DiskFullError)
+    assert {*logs.by_partition} == {B}
+    disk.is_full = False
+    assert run_here(logs.making({A: Uuid(b"another id 16 by")}, now_ms=0)) == {}
+
+
+def test_listeners_hear_of_a_refused_write_once_and_of_the_first_that_succeeds(
+    logs: Logs, disk: FullDisk
+) -> None:
+    heard: list[str] = []
+    logs.directory.on_refusal(
+        lambda _directory, error: heard.append(str(error.code.name)),
+        lambda _directory: heard.append("room"),
+    )
+    disk.is_full = True
+    for _ in range(2):
+        with pytest.raises(DiskFullError):
+            append(logs.by_partition[A])
+    assert heard == ["KAFKA_STORAGE_ERROR"] * 2
+    assert logs.directory.is_refusing
+    disk.is_full = False
+    append(logs.by_partition[A])
+    assert heard[2:] == ["room"]
+    assert not logs.directory.is_refusing
+
+
+def test_a_small_write_does_not_prove_that_a_large_one_has_room(
+    logs: Logs, disk: FullDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = logs.directory
+    directory.write_refused(DiskFullError(directory.path, "no space"))
+    directory.note_refused_size(1_000)
+    monkeypatch.setattr(disk, "free_bytes", lambda _path: 1_999)
+    directory.write_succeeded(999)
+    assert directory.is_refusing
+
+    def unknown(_path: Path) -> int:
+        raise OSError(errno.EIO, "unknown")
+
+    monkeypatch.setattr(disk, "free_bytes", unknown)
+    directory.write_succeeded(999)
+    assert directory.is_refusing
+    directory.write_succeeded(1_000)
+    assert not directory.is_refusing

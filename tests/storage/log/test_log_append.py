@@ -27,8 +27,9 @@ from moldau.protocol.records.batches import (
     patch_max_timestamp,
 )
 from moldau.protocol.records.compression import Compression
-from moldau.storage.log.append import UnexpectedOffsetError
+from moldau.storage.log.append import UnexpectedOffsetError, VerifiedBatch
 from moldau.storage.log.read import Isolation
+from moldau.storage.producers.append import begin_verification
 from moldau.storage.producers.state import AppendOrigin
 from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import LeaderEpoch, Offset, ProducerEpoch
@@ -375,3 +376,70 @@ def test_a_failed_write_takes_the_directory_offline_and_leaves_the_old_records()
     with pytest.raises(KafkaError):
         one.append(b"not any more")
     assert one.log.log_end_offset == 1
+
+
+# Batches that were prepared elsewhere
+
+
+def test_a_batch_prepared_in_a_thread_is_appended_as_any_other(tmp_path: Path) -> None:
+    one = OneLog(tmp_path)
+    batch = records_batch([b"a", b"b"], BatchOptions(compression=Compression.GZIP))
+    prepare = one.log.preparation(batch, 5_000)
+    one.append(b"first")
+    result = one.log.append_as_leader(prepare(), LeaderEpoch(0), 5_000)
+    assert (result.first_offset, result.last_offset) == (1, 2)
+    assert values_of(one.log) == [b"first", b"a", b"b"]
+
+
+def test_a_verified_batch_opens_its_transaction(tmp_path: Path) -> None:
+    one = OneLog(tmp_path, flush_policy="os")
+    one.log.producers.verifies = True
+    options = BatchOptions(
+        producer_id=7, producer_epoch=ProducerEpoch(0), base_sequence=0, is_transactional=True
+    )
+    batch = records_batch([b"a"], options)
+    with pytest.raises(KafkaError):
+        one.log.append_as_leader(batch, LeaderEpoch(0), 5_000)
+    verification = begin_verification(
+        one.log.producers, (7, ProducerEpoch(0), 0), adds=False, now_ms=5_000
+    )
+    assert verification is not None
+    verified = VerifiedBatch(batch, verification)
+    assert one.log.append_as_leader(verified, LeaderEpoch(0), 5_000).first_offset == 0
+    assert one.log.last_stable_offset == 0
+
+
+def test_a_batch_that_grows_in_the_topics_codec_may_be_too_large(tmp_path: Path) -> None:
+    config = LogConfig(compression_type="uncompressed", max_message_bytes=1_000)
+    one = OneLog(tmp_path, config)
+    batch = records_batch([b"v" * 5_000], BatchOptions(compression=Compression.GZIP))
+    assert len(batch) < 1_000
+    assert refusal(one, batch) is ErrorCode.MESSAGE_TOO_LARGE
+    assert one.append(b"small") == 0
+
+
+@pytest.mark.parametrize("content", [b"", records_batch([b"a"])[:-1]])
+def test_the_metadata_log_takes_whole_batches_only(tmp_path: Path, content: bytes) -> None:
+    one = OneLog(tmp_path)
+    assert refusal(one, content, origin=AppendOrigin.RAFT_LEADER) is ErrorCode.INVALID_RECORD
+
+
+def test_a_control_batch_of_another_kind_ends_no_transaction(tmp_path: Path) -> None:
+    """A control type of a later release, from its coordinator or its leader."""
+    one = OneLog(tmp_path)
+    one.append_transactional(7, 0, b"a")
+    unknown = build_batch(
+        [Record(0, 1_000, b"\0\0\0\x63", b"\0\0")],
+        BatchOptions(
+            producer_id=7, producer_epoch=ProducerEpoch(0), is_transactional=True, is_control=True
+        ),
+    )
+    one.log.append_as_leader(
+        unknown, LeaderEpoch(0), 5_000, origin=AppendOrigin.COORDINATOR, transaction_version=0
+    )
+    assert one.log.last_stable_offset == 0
+    follower = OneLog(tmp_path / "follower")
+    copied = one.log.read(Offset(0), 1 << 20, isolation=Isolation.LOG_END)
+    follower.log.append_as_follower(copied.records, LeaderEpoch(0), 5_000)
+    assert follower.log.log_end_offset == 2
+    assert follower.log.producers.first_unstable_offset == 0

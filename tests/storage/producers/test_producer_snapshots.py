@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from storage.samples import unpack
@@ -229,3 +230,36 @@ def test_deletion_takes_two_steps_and_can_be_undone(tmp_path: Path) -> None:
     snapshots.unmark_deleted(Offset(7))
     assert list(snapshots.offsets) == [5, 10]
     assert decode_snapshot(snapshots.path(Offset(5)).read_bytes()) == [entry(1)]
+
+
+def test_a_wrong_number_of_producers_is_found_although_the_checksum_matches() -> None:
+    whole = encode_snapshot([entry(1), entry(2)])
+    for body in (whole[6:-1], b"\xff" * 4 + whole[10:], b"\0\0\0\x03" + whole[10:]):
+        content = whole[:2] + crc32c(body).to_bytes(4, "big") + body
+        with pytest.raises(CorruptSnapshotError, match="producers"):
+            decode_snapshot(content)
+
+
+def test_a_producer_without_batches_survives_a_round_trip() -> None:
+    """As after a marker for a producer whose batches are gone."""
+    bare = ProducerEntry(5)
+    bare.epoch = ProducerEpoch(2)
+    bare.last_timestamp_ms = NOW_MS
+    (read,) = decode_snapshot(encode_snapshot([bare]))
+    assert read == bare
+    assert read.batches == ()
+    assert read != (5, 2)
+    assert "producer_id=5" in repr(read)
+
+
+def test_a_snapshot_that_is_deleted_meanwhile_is_not_marked(tmp_path: Path) -> None:
+    snapshots = ProducerSnapshots(FILES, tmp_path)
+    for end_offset in (5, 9):
+        snapshots.take(table_at(end_offset, 1), sync=True)
+    (tmp_path / snapshot_name(Offset(5))).unlink()
+    assert snapshots.mark_deleted(Offset(5)) is None
+    assert snapshots.mark_deleted(Offset(7)) is None
+    marked = snapshots.mark_deleted(Offset(9))
+    assert marked is not None
+    assert marked.exists()
+    assert snapshots.offsets == ()

@@ -310,3 +310,13 @@ def test_nothing_is_open_once_the_coordinator_is_done(adds: bool, steps: list[st
     coordinated = Coordinated(adds=adds)
     for step in steps:
         coordinated.take(step)
+
+
+def test_a_late_batch_of_an_earlier_epoch_does_not_change_what_waits() -> None:
+    log = Partition()
+    first = log.begin(sequence=3, epoch=2)
+    assert first is not None
+    assert log.begin(sequence=0, epoch=1) is first
+    assert (first.epoch, first.lowest_sequence) == (2, 3)
+    assert log.begin(sequence=1, epoch=2) is first
+    assert first.lowest_sequence == 1

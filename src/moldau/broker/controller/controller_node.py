@@ -46,7 +46,7 @@ from moldau.protocol.errors import KafkaError
 from moldau.protocol.log_records import AbortTransactionRecord
 from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest
 from moldau.protocol.wire.schema import Message
-from moldau.types import INT32_MAX, BrokerId, LeaderEpoch
+from moldau.types import INT32_MAX, BrokerId, LeaderEpoch, Offset
 
 _log = logging.getLogger(__name__)
 
@@ -353,7 +353,7 @@ class ControllerNode(QuorumListener):
         except KafkaError as error:
             raise _outcome(error, has_appended=self._quorum.last_offset != before) from None
 
-    def _append_piece(self, records: Sequence[Message], *, frees_disk: bool) -> int:
+    def _append_piece(self, records: Sequence[Message], *, frees_disk: bool) -> Offset:
         leadership = self._leadership
         last_offset = self._quorum.append(records, self._clock.wall_ms(), frees_disk=frees_disk)
         self._controller.note(records, last_offset)

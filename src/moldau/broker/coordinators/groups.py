@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from moldau.broker.coordinators.member_memory import MemberMemory
 from moldau.broker.coordinators.runtime import CoordinatorRuntime, ShardKind
 from moldau.broker.coordinators.shard_host import HostOptions, HostServices, ShardHost
+from moldau.broker.server.deadlines import Deadlines
 from moldau.config.values import MINUTE_MS
 from moldau.core.controller.topics.topic_names import CONSUMER_OFFSETS
 from moldau.core.coordinator.effects import Append, Marker, Reply, Ticket, Writer
@@ -84,7 +85,7 @@ class GroupCoordinator:
             new_shard=lambda: GroupShard(self._current_group_settings),
             decode=decode_group_record,
         )
-        services = HostServices(clock, replicas.deadlines, replicas.cold_reads, self._options)
+        services = HostServices(clock, Deadlines(clock), replicas.cold_reads, self._options)
         self._runtime = CoordinatorRuntime(kind, replicas, feed, services)
         self._member_memory = MemberMemory(clock, self._member_bytes)
         self._config: BrokerConfig | None = None

@@ -27,6 +27,7 @@ from moldau.core.coordinator.effects import (
     Marker,
     Reply,
     Request,
+    SequelT,
     StartTimer,
     StopTimer,
     Ticket,
@@ -149,9 +150,7 @@ class ShardHost(Generic[ShardT]):
         return log.log_start_offset == log.log_end_offset
 
     def continues_leadership(self, partition: "Partition") -> bool:
-        """Takes the new leader epoch of the partition. Returns whether it directly follows this
-        broker's own epoch, so that no other broker has written in between.
-        """
+        """Takes the new epoch. Returns whether it directly follows ours: no other has written."""
         before, self._leader_epoch = self._leader_epoch, partition.leader_epoch
         return (
             self.state in {HostState.LOADING, HostState.ACTIVE}
@@ -490,7 +489,7 @@ class ShardHost(Generic[ShardT]):
         for append in appends:
             self._refuse(append, ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _notify(self, listener: Callable[[Any, AnyTurn], None], sequel: object) -> None:
+    def _notify(self, listener: Callable[[SequelT, AnyTurn], None], sequel: SequelT) -> None:
         self.run(lambda turn: listener(sequel, turn), depends=False)
 
 

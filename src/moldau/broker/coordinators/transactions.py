@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from moldau.broker.coordinators.markers import MarkersToSend
 from moldau.broker.coordinators.runtime import CoordinatorRuntime, ShardKind
 from moldau.broker.coordinators.shard_host import HostOptions, HostServices, HostState, ShardHost
+from moldau.broker.server.deadlines import Deadlines
 from moldau.broker.server.log_texts import few_of, short
 from moldau.core.controller.topics.topic_names import TRANSACTION_STATE
 from moldau.core.transactions.requests import AddPartitions, Completed, End, Init, MarkersNeeded
@@ -69,7 +70,7 @@ class TransactionCoordinator:
             unloaded=markers.cancel,
         )
         services = HostServices(
-            clock, replicas.deadlines, replicas.cold_reads, self._options, self._requested
+            clock, Deadlines(clock), replicas.cold_reads, self._options, self._requested
         )
         self._runtime = CoordinatorRuntime(kind, replicas, feed, services)
         self._tasks = Tasks(are_measured=True)

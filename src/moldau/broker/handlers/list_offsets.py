@@ -111,7 +111,7 @@ class _Answering:
         return self.response
 
     async def _find(self, search: _Search) -> FoundOffset | None:
-        loop, workers = asyncio.get_running_loop(), self._ctx.broker.replicas.workers
+        loop, workers = asyncio.get_running_loop(), self._ctx.broker.workers
         batch = await self._batch_of_time(search, search.log.log_start_offset)
         while batch is not None:
             if batch.is_heavy:

@@ -311,12 +311,12 @@ class _Appends:
 
     async def append_heavy(self, heavy: _Heavy) -> None:
         try:
-            replicas, partition = self.ctx.broker.replicas, heavy.partition
-            prepared = await partition.prepare(writable(heavy.records), replicas.workers)
+            broker, partition = self.ctx.broker, heavy.partition
+            prepared = await partition.prepare(writable(heavy.records), broker.workers)
             cold = heavy.cold
             for _ in range(ATTEMPTS_MAX):
                 if cold is not None:
-                    await replicas.cold_reads.load(partition.log, cold)
+                    await broker.replicas.cold_reads.load(partition.log, cold)
                 try:
                     return self._append_to(partition, prepared, heavy.answer, heavy.verification)
                 except NotCachedError as error:
@@ -392,7 +392,7 @@ class _Waiting:
         self._response = response
         self._pending = dict(enumerate(appended))
         wait_ms = min(max(request.timeout_ms, 0), WAIT_MS_MAX)
-        self._bucket = ctx.broker.replicas.deadlines.add(wait_ms, self._time_is_up)
+        self._bucket = ctx.broker.deadlines.add(wait_ms, self._time_is_up)
         for index, each in enumerate(appended):
             each.partition.on_committed(Offset(each.last_offset), partial(self._committed, index))
 

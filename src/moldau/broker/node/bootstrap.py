@@ -18,6 +18,7 @@ from moldau.protocol.log_records import FeatureLevelRecord
 from moldau.protocol.wire.schema import Message
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.disk.filesystem import FileSystem, read_whole, write_atomically
+from moldau.types import FIRST_EPOCH
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 
@@ -30,7 +31,7 @@ def write_bootstrap_records(
     filesystem: FileSystem, directory: Path, records: Sequence[Message], now_ms: int
 ) -> None:
     content = b"".join(
-        encode_snapshot(SnapshotHead(epoch=0, timestamp_ms=0), records, now_ms=now_ms)
+        encode_snapshot(SnapshotHead(epoch=FIRST_EPOCH, timestamp_ms=0), records, now_ms=now_ms)
     )
     write_atomically(filesystem, directory / BOOTSTRAP_FILE, content)
 

@@ -1,6 +1,7 @@
 """The parts of a node with the broker role, in the order of their dependencies."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from moldau.broker.cluster.directory_assignments import DirectoryAssignments
@@ -20,6 +21,7 @@ from moldau.broker.handlers.table import broker_table
 from moldau.broker.records.fetch_sessions import FetchSessions
 from moldau.broker.replicas.replicas import Replicas
 from moldau.broker.server.context import BrokerServices
+from moldau.broker.server.deadlines import Deadlines
 from moldau.broker.server.dispatch import Dispatcher
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import MIGRATING_DIRECTORY
@@ -39,6 +41,7 @@ _log = logging.getLogger(__name__)
 
 _LEAVE_TIMEOUT_MS = 30_000
 _HEARTBEATS_PER_SESSION = 3
+_WORKERS_MAX = 2
 
 
 class BrokerParts:
@@ -83,6 +86,7 @@ class BrokerParts:
             config.node_id, assignments_channel, self._broker_epoch, self.tasks, clock
         )
         self.replicas.on_placement(assignments.placed)
+        self._workers = ThreadPoolExecutor(_WORKERS_MAX, thread_name_prefix="moldau-worker")
         self.services = self._new_services()
         table = broker_table(unstable=config.unstable_api_versions_enable)
         self.dispatcher = Dispatcher(self.services, table, node.metrics.loop)
@@ -133,6 +137,8 @@ class BrokerParts:
             topic_creation=self.topic_creation,
             # It always has a connection.
             controller_versions=lambda: self._heartbeats.served,
+            deadlines=Deadlines(node.clock),
+            workers=self._workers,
         )
 
     def _settings_changed(self, _before: "BrokerConfig", after: "BrokerConfig") -> None:
@@ -211,6 +217,7 @@ class BrokerParts:
 
     async def close(self) -> None:
         """The last step, when nothing follows the metadata any more: the logs are flushed."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
         replicas = self.replicas
         if replicas.store.is_loaded:
             await replicas.stop(self.lifecycle.broker_epoch)

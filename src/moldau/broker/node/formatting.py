@@ -38,7 +38,7 @@ from moldau.storage.directory.meta_properties import (
 from moldau.storage.disk.failures import DamagedFileError
 from moldau.storage.disk.filesystem import FileSystem
 from moldau.storage.log.names import LOG_SUFFIX
-from moldau.types import METADATA_PARTITION, BrokerId, parse_uuid, uuid_text
+from moldau.types import METADATA_PARTITION, BrokerId, LeaderEpoch, parse_uuid, uuid_text
 
 _SALT_BYTES = 16
 _METADATA_DIRECTORY = directory_name(METADATA_PARTITION)
@@ -202,7 +202,7 @@ class _Plan:
         directory = path / directory_name(METADATA_PARTITION)
         self._make(directory)
         head = SnapshotHead(
-            epoch=_FIRST_SNAPSHOT.epoch,
+            epoch=LeaderEpoch(_FIRST_SNAPSHOT.epoch),
             timestamp_ms=self.now_ms,
             control_values=(
                 (ControlType.KRAFT_VERSION, encode_kraft_version(self.levels[KRAFT_VERSION])),

@@ -23,7 +23,7 @@ from moldau.net.tasks import Tasks
 from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.records.batches import RecordBatch, iterate_batches
 from moldau.storage.disk.cached_reads import NotCachedError
-from moldau.types import Offset
+from moldau.types import LeaderEpoch, Offset
 
 if TYPE_CHECKING:
     from moldau.broker.quorum.listener import QuorumListener
@@ -241,9 +241,9 @@ def _committed(log: MetadataLog, batch: RecordBatch) -> CommittedBatch:
             f"{log.path}: the batch at offset {batch.base_offset} cannot be decoded: {error}"
         ) from error
     return CommittedBatch(
-        batch.base_offset,
-        batch.last_offset,
-        batch.partition_leader_epoch,
+        Offset(batch.base_offset),
+        Offset(batch.last_offset),
+        LeaderEpoch(batch.partition_leader_epoch),
         batch.max_timestamp,
         records,
     )

@@ -45,7 +45,7 @@ class LeaderAppends:
         """Everything in the log is committed and delivered."""
         self.level = self._batches.level
 
-    def append(self, records: Sequence[Message], epoch: int, now_ms: int) -> None:
+    def append(self, records: Sequence[Message], epoch: LeaderEpoch, now_ms: int) -> None:
         """As one batch. Raises KafkaError if they are too large, or if the disk refuses them or is
         too slow; then the log is unchanged.
         """
@@ -70,15 +70,19 @@ class LeaderAppends:
         now_ms = self._clock.wall_ms()
         position = OffsetAndEpoch(self._log.log.log_end_offset, epoch)
         self._write(control_batch(values, position, now_ms), position, now_ms, ())
-        return quorum_changes(values, Offset(position.base_offset))
+        return quorum_changes(values, position.base_offset)
 
     def _write(
         self, content: bytes, position: OffsetAndEpoch, now_ms: int, records: Sequence[Message]
     ) -> None:
         self._log.append(content, position.partition_leader_epoch, now_ms)
-        last_offset = self._log.log.log_end_offset - 1
+        last_offset = Offset(self._log.log.log_end_offset - 1)
         batch = CommittedBatch(
-            position.base_offset, last_offset, position.partition_leader_epoch, now_ms, records
+            position.base_offset,
+            last_offset,
+            position.partition_leader_epoch,
+            now_ms,
+            records,
         )
         self.last_ms = self._clock.mono_ms()
         self._batches.appended.append(Appended(batch, len(content), self.last_ms))

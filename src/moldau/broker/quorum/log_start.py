@@ -14,7 +14,7 @@ from moldau.protocol.errors import MoldauError
 from moldau.protocol.records.batches import RecordBatch
 from moldau.storage.log.log import Log
 from moldau.storage.log.read import Isolation
-from moldau.types import FIRST_OFFSET, Offset
+from moldau.types import FIRST_OFFSET, LeaderEpoch, Offset
 
 _log = logging.getLogger(__name__)
 
@@ -62,9 +62,10 @@ def loaded(snapshot_id: SnapshotId, snapshot: Snapshot) -> LoadedSnapshot:
     delta = MetadataDelta()
     for record in snapshot.records:
         delta.replay(record)
-    image = delta.finish(snapshot_id.offset - 1, snapshot_id.epoch, snapshot.head.timestamp_ms)
+    last_offset, epoch = Offset(snapshot_id.offset - 1), LeaderEpoch(snapshot_id.epoch)
+    image = delta.finish(last_offset, epoch, snapshot.head.timestamp_ms)
     at_end = [
-        QuorumChange(Offset(image.offset), value)
+        QuorumChange(image.offset, value)
         for _, value in quorum_changes(snapshot.head.control_values, FIRST_OFFSET)
     ]
     return LoadedSnapshot(image, tuple(at_end))
@@ -78,5 +79,5 @@ def continues(log: Log, image: MetadataImage) -> bool:
         return image.offset + 1 >= log.log_start_offset
     if image.offset >= log.log_end_offset:
         return False
-    last = log.read(Offset(image.offset), 1, isolation=Isolation.LOG_END)
+    last = log.read(image.offset, 1, isolation=Isolation.LOG_END)
     return RecordBatch(last.records).partition_leader_epoch == image.epoch

@@ -140,7 +140,7 @@ class QuorumNode:
         return self._machine.leader_id
 
     @property
-    def leader_epoch(self) -> int:
+    def leader_epoch(self) -> LeaderEpoch:
         return self._machine.epoch
 
     @property
@@ -170,9 +170,9 @@ class QuorumNode:
         return self._machine.high_watermark
 
     @property
-    def last_offset(self) -> int:
+    def last_offset(self) -> Offset:
         """Offset of the last record that was appended, committed or not."""
-        return self.log.log.log_end_offset - 1
+        return Offset(self.log.log.log_end_offset - 1)
 
     @property
     def kraft_version(self) -> int:
@@ -327,7 +327,9 @@ class QuorumNode:
 
     # Appending
 
-    def append(self, records: Sequence[Message], now_ms: int, *, frees_disk: bool = False) -> int:
+    def append(
+        self, records: Sequence[Message], now_ms: int, *, frees_disk: bool = False
+    ) -> Offset:
         """Returns the last offset of the records, which are now in the log as one batch and not
         committed yet. Raises KafkaError if this node is not the leader, if the records exceed a
         batch, or if the disk refuses them; then the log is unchanged. `frees_disk`: on a full disk
@@ -461,8 +463,8 @@ class QuorumNode:
         if exists or not self.log.is_batch_start(end):
             return None
         values: ControlValues = ()
-        version = self._machine.kraft_version_at(Offset(image.offset))
-        voters = self._machine.voters_at(Offset(image.offset))
+        version = self._machine.kraft_version_at(image.offset)
+        voters = self._machine.voters_at(image.offset)
         if version >= RECONFIGURABLE_FROM and voters is not None:
             values = version_values(version) + voters_values(voters)
         return SnapshotHead(

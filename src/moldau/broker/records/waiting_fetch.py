@@ -69,12 +69,12 @@ class WaitingFetch:
         self._is_woken = False
         self._is_reading = False
         self._is_last = False
-        replicas = fetch.ctx.broker.replicas
-        self._tasks = replicas.tasks
-        self._wake_ups = replicas.wake_ups
+        broker = fetch.ctx.broker
+        self._tasks = broker.replicas.tasks
+        self._wake_ups = broker.wake_ups
         if not fetch.has_room:
             wait_ms = min(wait_ms, NO_ROOM_WAIT_MS)
-        self._bucket = replicas.deadlines.add(wait_ms, self._time_is_up)
+        self._bucket = broker.deadlines.add(wait_ms, self._time_is_up)
         for partition in self._watched:
             partition.watch(self, fetch.isolation)
         for partition in fetch.stale_partitions():

@@ -5,7 +5,6 @@ begins leader epochs, changes settings of running logs; and knows which partitio
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
@@ -30,7 +29,6 @@ from moldau.broker.replicas.log_store import LogStore
 from moldau.broker.replicas.log_upkeep import LogUpkeep
 from moldau.broker.replicas.partition import Partition
 from moldau.broker.replicas.pending_logs import LogOwner, LogPlacement, PendingLogs
-from moldau.broker.server.deadlines import Deadlines, WakeUps
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
 from moldau.core.partition.leader import ProposeIsr
@@ -63,8 +61,6 @@ _log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 
-WORKERS_MAX = 2
-
 
 class Replicas:
     """`directories` are open and locked; `stop` closes them."""
@@ -87,10 +83,6 @@ class Replicas:
         self._image: MetadataImage = EMPTY_IMAGE
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._listeners = ReplicaListeners()
-        self.deadlines = Deadlines(clock)
-        self.wake_ups = WakeUps()
-        self.workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="moldau-worker")
-        """For requests that would block the event loop; it gets its own copies."""
         self.cold_reads = ColdReads()
         self.flush_rounds = FlushRounds(
             clock, settings, self._flushed, self._flush_failed, flush_backlog
@@ -461,7 +453,6 @@ class Replicas:
         await self.disk.stop()
 
     async def _stop_parts(self) -> None:
-        self.workers.shutdown(wait=False, cancel_futures=True)
         self.cold_reads.close()
         await self.flush_rounds.stop()
         stopping = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node is stopping")

@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 from operator import is_not
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
+from moldau.broker.server.deadlines import WakeUps
 from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.wire.schema import Message
 from moldau.types import BrokerId
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from moldau.broker.cluster.metadata_feed import MetadataFeed
     from moldau.broker.cluster.producer_ids import ProducerIds
     from moldau.broker.cluster.topic_creation import TopicCreation
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from moldau.broker.quorum.quorum_node import QuorumNode
     from moldau.broker.records.fetch_sessions import FetchSessions
     from moldau.broker.replicas.replicas import Replicas
+    from moldau.broker.server.deadlines import Deadlines
     from moldau.broker.server.memory_budget import MemoryBudget
     from moldau.config.broker import BrokerConfig
     from moldau.core.metadata.image import MetadataImage
@@ -181,6 +185,11 @@ class BrokerServices(NodeServices):
     """The versions of each API that the active controller serves, if they are known and may differ
     from those of this node.
     """
+    deadlines: "Deadlines"
+    """Of requests that wait."""
+    workers: "Executor"
+    """For requests that would block the event loop; it gets its own copies."""
+    wake_ups: WakeUps = field(default_factory=WakeUps)
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)

@@ -19,7 +19,7 @@ from moldau.protocol.log_records import (
 )
 from moldau.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from moldau.protocol.wire.schema import Message
-from moldau.types import BrokerId, Uuid
+from moldau.types import BrokerId, LeaderEpoch, Offset, Uuid
 
 if TYPE_CHECKING:
     import random
@@ -79,14 +79,14 @@ class Controller:
             kraft_version=kraft_version,
         )
 
-    def note(self, records: Sequence[Message], last_offset: int) -> None:
+    def note(self, records: Sequence[Message], last_offset: Offset) -> None:
         """The records are in the log and end at `last_offset`. Call `adopt` with their delta before
         the next decision.
         """
         for offset, record in enumerate(records, last_offset - len(records) + 1):
             self._note(record, offset)
 
-    def adopt(self, delta: MetadataDelta, last_offset: int, epoch: int) -> None:
+    def adopt(self, delta: MetadataDelta, last_offset: Offset, epoch: LeaderEpoch) -> None:
         """The next decisions are based on these changes."""
         self.image = delta.finish(last_offset, epoch, self.image.timestamp_ms)
 

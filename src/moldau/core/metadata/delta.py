@@ -24,7 +24,7 @@ from moldau.core.metadata.replay_errors import MetadataReplayError
 from moldau.core.metadata.topic_changes import TopicChanges
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.wire.schema import Message
-from moldau.types import Uuid, uuid_text
+from moldau.types import LeaderEpoch, Offset, Uuid, uuid_text
 
 if TYPE_CHECKING:
     from moldau.protocol.log_records import (
@@ -63,7 +63,7 @@ class MetadataDelta:
         """Raises MetadataReplayError if the record contradicts those before it."""
         _REPLAY[type(record).__name__](self, record)
 
-    def finish(self, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
+    def finish(self, offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> MetadataImage:
         """The image with everything up to and including `offset`."""
         return MetadataImage(
             offset=offset,

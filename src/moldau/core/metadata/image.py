@@ -12,9 +12,11 @@ from moldau.protocol.enums import ConfigResourceType
 from moldau.types import (
     FIRST_EPOCH,
     NO_LEADER,
+    NO_OFFSET,
     ZERO_UUID,
     BrokerId,
     LeaderEpoch,
+    Offset,
     TopicPartition,
     Uuid,
 )
@@ -138,9 +140,9 @@ class DelegationToken:
 
 @frozen(kw_only=True)
 class MetadataImage:
-    offset: int = -1
+    offset: Offset = NO_OFFSET
     """The offset of the last record in the image."""
-    epoch: int = 0
+    epoch: LeaderEpoch = FIRST_EPOCH
     timestamp_ms: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
     """Finalized levels, including metadata.version, without those at 0. kraft.version is kept by

@@ -14,14 +14,15 @@ from moldau.protocol.log_records import (
     EndTransactionRecord,
 )
 from moldau.protocol.wire.schema import Message
+from moldau.types import LeaderEpoch, Offset
 
 
 class CommittedBatch(NamedTuple):
     """A batch of the metadata log below its high watermark. Control batches have no records."""
 
-    base_offset: int
-    last_offset: int
-    epoch: int
+    base_offset: Offset
+    last_offset: Offset
+    epoch: LeaderEpoch
     append_time_ms: int
     records: Sequence[Message]
 
@@ -34,7 +35,7 @@ class Loaded(NamedTuple):
 class MetadataLoader:
     def __init__(self, image: MetadataImage = EMPTY_IMAGE) -> None:
         self.image = image
-        self.transaction_start: int | None = None
+        self.transaction_start: Offset | None = None
         """The offset of the open transaction's Begin record."""
         self._delta = MetadataDelta(image)
         self._transaction: list[Message] = []
@@ -44,10 +45,10 @@ class MetadataLoader:
     def load(self, batch: CommittedBatch) -> None:
         """Raises MetadataReplayError with the offset; the loader is unusable afterwards."""
         for index, record in enumerate(batch.records):
-            offset = batch.base_offset + index
+            offset = Offset(batch.base_offset + index)
             if isinstance(record, BeginTransactionRecord) and self.transaction_start is None:
                 # Records before it are visible, so the image may end inside the batch.
-                self._end = (offset - 1, batch.epoch, batch.append_time_ms)
+                self._end = (Offset(offset - 1), batch.epoch, batch.append_time_ms)
             try:
                 self._replay(record, offset)
             except MetadataReplayError as error:
@@ -68,7 +69,7 @@ class MetadataLoader:
         self._delta = MetadataDelta(self.image)
         return Loaded(delta, self.image)
 
-    def _replay(self, record: Message, offset: int) -> None:
+    def _replay(self, record: Message, offset: Offset) -> None:
         match record:
             case BeginTransactionRecord():
                 if self.transaction_start is not None:

@@ -24,7 +24,7 @@ from moldau.protocol.records.control_records import (
 from moldau.protocol.records.stored_records import decode_metadata_record
 from moldau.protocol.wire.codec import decode, encode
 from moldau.protocol.wire.schema import Message
-from moldau.types import Buffer
+from moldau.types import FIRST_EPOCH, FIRST_OFFSET, Buffer, LeaderEpoch, Offset
 
 RECORDS_IN_BATCH_MAX = 1024
 _CONTROL_VERSION = 0
@@ -39,7 +39,7 @@ class DamagedSnapshotError(MoldauError):
 
 @frozen(kw_only=True)
 class SnapshotHead:
-    epoch: int
+    epoch: LeaderEpoch
     timestamp_ms: int
     """Describes the last log record that is in the snapshot."""
     control_values: tuple[ControlValue, ...] = ()
@@ -58,15 +58,15 @@ def encode_snapshot(
     header = SnapshotHeaderRecord(last_contained_log_timestamp=head.timestamp_ms)
     first = (ControlType.SNAPSHOT_HEADER, encode(header, _CONTROL_VERSION))
     values = (first, *head.control_values)
-    yield control_batch(values, OffsetAndEpoch(0, head.epoch), now_ms)
-    offset = len(values)
+    yield control_batch(values, OffsetAndEpoch(FIRST_OFFSET, head.epoch), now_ms)
+    offset = Offset(len(values))
     level: int | None = None
     rest = iter(records)
     while group := list(islice(rest, RECORDS_IN_BATCH_MAX)):
         encoded = encode_records(group, level)
         level = level_after(group, level)
         yield metadata_batch(encoded, OffsetAndEpoch(offset, head.epoch), now_ms)
-        offset += len(group)
+        offset = Offset(offset + len(group))
     footer = (ControlType.SNAPSHOT_FOOTER, encode(SnapshotFooterRecord(), _CONTROL_VERSION))
     yield control_batch([footer], OffsetAndEpoch(offset, head.epoch), now_ms)
 
@@ -86,14 +86,14 @@ def decode_snapshot(content: Buffer) -> Snapshot:
     """
     control: list[ControlValue] = []
     records: list[Message] = []
-    epoch = 0
+    epoch = FIRST_EPOCH
     with _damaged():
         for batch in _checked_batches(content):
             if control and control[-1][0] is ControlType.SNAPSHOT_FOOTER:
                 raise DamagedSnapshotError("unexpected data after the footer")
             if batch.base_offset != len(control) + len(records):
                 raise DamagedSnapshotError(f"a batch begins at offset {batch.base_offset}")
-            epoch = batch.partition_leader_epoch
+            epoch = LeaderEpoch(batch.partition_leader_epoch)
             if batch.is_control:
                 control += control_values(batch)
             else:

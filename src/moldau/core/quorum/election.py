@@ -9,7 +9,15 @@ from typing import Any
 from moldau.core.quorum.voters import RECONFIGURABLE_FROM, VoterKey
 from moldau.frozen import frozen
 from moldau.protocol.errors import MoldauError
-from moldau.types import INT32_MAX, NO_LEADER, ZERO_UUID, BrokerId, parse_uuid, uuid_text
+from moldau.types import (
+    INT32_MAX,
+    NO_LEADER,
+    ZERO_UUID,
+    BrokerId,
+    LeaderEpoch,
+    parse_uuid,
+    uuid_text,
+)
 
 
 class QuorumStateError(MoldauError):
@@ -18,7 +26,7 @@ class QuorumStateError(MoldauError):
 
 @frozen(kw_only=True)
 class Election:
-    epoch: int
+    epoch: LeaderEpoch
     leader_id: BrokerId = NO_LEADER
     voted_for: VoterKey | None = None
 
@@ -61,7 +69,7 @@ def decode_election(content: bytes) -> Election:
         if version == 1:
             directory_id = parse_uuid(fields["votedDirectoryId"])
         return Election(
-            epoch=_number(fields, "leaderEpoch"),
+            epoch=LeaderEpoch(_number(fields, "leaderEpoch")),
             leader_id=BrokerId(_number(fields, "leaderId")),
             voted_for=None if voted_id == NO_LEADER else VoterKey(BrokerId(voted_id), directory_id),
         )

@@ -40,7 +40,7 @@ from moldau.core.quorum.rpc import (
 from moldau.core.quorum.voters import RECONFIGURABLE_FROM, Voter, VoterKey, VoterSet
 from moldau.core.quorum.votes import Votes
 from moldau.protocol.error_codes import ErrorCode
-from moldau.types import NO_LEADER, NO_OFFSET, BrokerId, LeaderEpoch, Offset
+from moldau.types import FIRST_EPOCH, NO_LEADER, NO_OFFSET, BrokerId, LeaderEpoch, Offset
 
 
 class QuorumState:
@@ -58,7 +58,7 @@ class QuorumState:
         self.history = QuorumHistory(static_voters)
         self.peers = QuorumPeers(options, self.history, chance)
         self.connections = self.peers.connections
-        self.role: Role = Unattached(epoch=LeaderEpoch(0), election_due_ms=FOREVER_MS)
+        self.role: Role = Unattached(epoch=FIRST_EPOCH, election_due_ms=FOREVER_MS)
         self.now_ms = 0.0
         self.known_high_watermark: Offset = NO_OFFSET
         """The highest offset that this node knows to be committed. It never falls."""
@@ -67,7 +67,7 @@ class QuorumState:
         """The machine ignores all further events."""
         self._chance = chance
         self._effects: list[Effect] = []
-        self._stored = Election(epoch=0)
+        self._stored = Election(epoch=FIRST_EPOCH)
         self._announced = LeaderChanged(LeaderEpoch(0), NO_LEADER)
 
     # Queries
@@ -171,7 +171,7 @@ class QuorumState:
         if election is not None:
             self._stored = election
         stored, last_epoch = self._stored, self.log.end.epoch
-        epoch, voted_for, leader_id = LeaderEpoch(stored.epoch), stored.voted_for, stored.leader_id
+        epoch, voted_for, leader_id = stored.epoch, stored.voted_for, stored.leader_id
         endpoints = self.peers.endpoints_of(leader_id)
         if epoch < last_epoch:
             self._enter(Unattached(epoch=last_epoch, election_due_ms=self._first_election_ms()))

@@ -12,7 +12,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.batch_builder import BatchOptions, build_batch
 from moldau.protocol.records.batches import Record, RecordBatch
-from moldau.types import Buffer, ProducerEpoch
+from moldau.types import Buffer, LeaderEpoch, Offset, ProducerEpoch
 
 _key = struct.Struct(">hh")
 _end_transaction = struct.Struct(">hi")
@@ -111,8 +111,8 @@ def end_transaction_marker(
 class OffsetAndEpoch(NamedTuple):
     """The first offset of a batch to build, and the epoch of the leader that writes it."""
 
-    base_offset: int
-    partition_leader_epoch: int
+    base_offset: Offset
+    partition_leader_epoch: LeaderEpoch
 
 
 def control_batch(

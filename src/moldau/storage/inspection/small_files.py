@@ -43,7 +43,10 @@ def inspect_small_file(path: Path, name: FileName, options: InspectionOptions) -
     file.close()
     if size_bytes > _BYTES_MAX:
         yield Problem(
-            path, None, f"{size_bytes} bytes are too many for a {name.kind.value}", remedy
+            path,
+            None,
+            f"too large for this kind of file ({name.kind.value}): {size_bytes} bytes",
+            remedy,
         )
         return
     try:

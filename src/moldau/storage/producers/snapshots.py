@@ -156,15 +156,6 @@ class ProducerSnapshots:
         finally:
             file.close()
 
-    def sync(self, path: Path) -> None:
-        """For a snapshot taken without `sync`: called when its segment is flushed."""
-        if self._filesystem.exists(path):
-            file = self._filesystem.open(path)
-            try:
-                file.sync()
-            finally:
-                file.close()
-
     def reload(
         self,
         table: ProducerStateTable,
@@ -198,10 +189,6 @@ class ProducerSnapshots:
         if offset in self._offsets:
             self._offsets.remove(offset)
         self._filesystem.remove(self.path(offset))
-
-    def remove_before(self, offset: Offset) -> None:
-        for older in [o for o in self._offsets if o < offset]:
-            self.remove(Offset(older))
 
     def remove_all(self) -> None:
         self._floor_offset = 0

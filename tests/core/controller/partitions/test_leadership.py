@@ -286,3 +286,18 @@ def test_before_3_6_a_shrinking_in_sync_set_is_a_new_epoch() -> None:
     assert state(cluster) == (1, (1,))
     assert cluster.partition("t").leader_epoch == 1
     cluster.check()
+
+
+def test_older_brokers_propose_in_sync_replicas_without_epochs(cluster: Cluster) -> None:
+    cluster.create("t", [1, 2, 3])
+    requested = AlterPartitionRequestPartitionData(
+        partition_index=0, leader_epoch=0, new_isr=[1, 2], partition_epoch=0
+    )
+    topic_id = cluster.image.topics["t"].topic_id
+    request = AlterPartitionRequest(
+        broker_id=1,
+        broker_epoch=cluster.image.brokers[1].epoch,
+        topics=[AlterPartitionRequestTopicData(topic_id=topic_id, partitions=[requested])],
+    )
+    (result,) = cluster.send(request, 2).topics
+    assert (result.partitions[0].error_code, result.partitions[0].isr) == (0, [1, 2])
