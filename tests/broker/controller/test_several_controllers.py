@@ -55,12 +55,17 @@ def new_broker() -> BrokerRegistrationRequest:
 
 
 async def test_what_is_appended_while_the_leadership_ends_is_not_acknowledged() -> None:
-    """No other node has it. Before the append the node does not know that its time is up."""
+    """No other node has it. The append takes longer than the others wait for their leader."""
     async with running_controllers() as cluster:
         leader, controller = await cluster.wait_active()
         cluster.isolate(leader.id)
-        leader.clock.ahead_ms += 60_000
         before = leader.quorum.last_offset
+
+        def pause(effect: Effect) -> None:
+            if effect.kind == "append" and effect.path.endswith(".log"):
+                leader.clock.ahead_ms = 60_000
+
+        leader.disk.on_effect(pause)
         with pytest.raises(KafkaError) as refused:
             await controller.handle(new_broker(), NEWEST[BrokerRegistrationRequest])
         assert refused.value.code is ErrorCode.NOT_CONTROLLER

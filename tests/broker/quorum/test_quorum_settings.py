@@ -41,7 +41,7 @@ async def test_voters_without_a_leader_wait_for_the_election_timeout() -> None:
     settings = {"controller.quorum.election.timeout.ms": "100000"}
     async with running_quorum(settings=settings) as cluster:
         sent = Sent(cluster)
-        await advance(cluster, 98_000)
+        await advance(cluster, 75_000)
         assert sum(sent.count(VoteRequest, number) for number in (1, 2, 3)) == 0
         # A vote may be split.
         while cluster.leader is None:
@@ -54,9 +54,9 @@ async def test_a_follower_that_cannot_fetch_stands_after_the_fetch_timeout() -> 
     async with running_quorum(settings=settings) as cluster:
         follower = await silent_follower(cluster)
         sent = Sent(cluster)
-        await advance(cluster, 98_000)
+        await advance(cluster, 75_000)
         assert sent.count(VoteRequest, follower.id) == 0
-        await advance(cluster, 3_000)
+        await advance(cluster, 26_000)
         await until(lambda: sent.count(VoteRequest, follower.id) > 0)
 
 
@@ -69,9 +69,9 @@ async def test_a_request_without_a_response_is_given_up_after_its_time() -> None
     async with running_quorum(settings=settings) as cluster:
         follower = await silent_follower(cluster)
         sent = Sent(cluster)
-        await advance(cluster, 97_000)
+        await advance(cluster, 75_000)
         assert sent.count(FetchRequest, follower.id) == 0
-        await advance(cluster, 4_000)
+        await advance(cluster, 26_000)
         await until(lambda: sent.count(FetchRequest, follower.id) > 0)
 
 
@@ -94,9 +94,9 @@ async def test_a_node_that_cannot_be_reached_is_tried_again_after_the_backoff() 
     try:
         await cluster.start(1)
         await until(lambda: sent.count(FetchRequest, 1) == 2)
-        await advance(cluster, 97_000)
+        await advance(cluster, 70_000)
         assert sent.count(FetchRequest, 1) == 2
-        await advance(cluster, 4_000)
+        await advance(cluster, 31_000)
         await until(lambda: sent.count(FetchRequest, 1) > 2)
     finally:
         await cluster.close()
@@ -117,9 +117,9 @@ async def test_the_second_best_successor_lets_the_best_try_first() -> None:
         cluster.isolate(best)
         sent = Sent(cluster)
         await finish_by_time(leader.clock, cluster.stop(leader.id))
-        await advance(cluster, 48_000)
+        await advance(cluster, 30_000)
         assert sent.count(VoteRequest, second) == 0
-        await advance(cluster, 3_000)
+        await advance(cluster, 21_000)
         await until(lambda: sent.count(VoteRequest, second) > 0)
 
 
