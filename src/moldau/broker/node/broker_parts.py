@@ -45,7 +45,6 @@ class BrokerParts:
     def __init__(self, node: "Node", metadata: "MetadataParts", route: "Route") -> None:
         self._node = node
         self._metadata = metadata
-        self._is_loaded = False
         self._has_followers = False
         config, clock, chance = node.config, node.clock, node.host.chance
         self.directories = directories = metadata.directories
@@ -177,7 +176,6 @@ class BrokerParts:
         # Only now is the metadata complete.
         listeners.apply_stored_settings(metadata.settings.current)
         self._advertise()
-        self._is_loaded = True
         loaded = metadata.feed.image
         await self.replicas.load(loaded)
         if self._node.failure is not None:
@@ -211,14 +209,17 @@ class BrokerParts:
 
     async def close(self) -> None:
         """The last step, when nothing follows the metadata any more: the logs are flushed."""
-        if self._is_loaded:
-            await self.replicas.stop(self.lifecycle.broker_epoch)
+        replicas = self.replicas
+        if replicas.store.is_loaded:
+            await replicas.stop(self.lifecycle.broker_epoch)
             if self.directories.has_own_metadata:
                 self.directories.mark_metadata(self.lifecycle.broker_epoch)
-        else:
+            return
+        if not replicas.store.has_begun_to_load:
             # The start failed: what the last clean shutdown recorded about the logs still holds.
             self.directories.restore_markers()
-            await self.replicas.abandon()
+        # Otherwise nothing is known about the logs that were not opened: the next start checks all.
+        await replicas.abandon()
 
     def _directory_failed(self, directory: "LogDirectory") -> None:
         if directory.meta.directory_id is not None:

@@ -3,6 +3,7 @@ event loop is free meanwhile, and may write the metadata log in one of the same 
 """
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -34,18 +35,22 @@ async def load_logs(
             # Flush what a crash left unflushed before any partition is led or read.
             rounds.flusher.run_round()
             store.set_strays_aside(is_known)
+            store.is_loaded = True
         finally:
             # Each thread counts the files that it has open. The event loop opens them again.
             release_all()
 
     rounds.hold()
+    store.has_begun_to_load = True
     guards = [_Guard(logs.directory) for logs in store.logs]
     loading = asyncio.get_running_loop().run_in_executor(None, load)
     try:
         await asyncio.shield(loading)
     except asyncio.CancelledError:
         # The thread cannot be interrupted, and it uses the directories.
-        await asyncio.wait([loading])
+        while not loading.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([loading])
         raise
     finally:
         for guard in guards:

@@ -49,6 +49,9 @@ class LogStore:
         self.unavailable = unavailable
         """Directories that could not even be opened."""
         self.is_cordoned = is_cordoned
+        self.has_begun_to_load = False
+        self.is_loaded = False
+        """All logs are open and flushed: only then may a stop declare them clean."""
         self._preferred: dict[TopicPartition, Logs] = {}
         """The directory chosen for a log that does not exist yet."""
         self._clock = clock
