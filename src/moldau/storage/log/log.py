@@ -179,11 +179,16 @@ class Log(LogState):
             yield lambda: self.filesystem.sync_directory(self.path)
             active = self.segments.active
             active.truncate_to(offset)
+            # Otherwise a power failure could bring the dropped batches back.
+            yield from active.syncing()
             active.created_ms = now_ms
             end_offset = active.next_offset()
             self.epochs.truncate_from_end(end_offset)
             self._end_at(end_offset)
             self.log_start_offset = min(self.log_start_offset, end_offset)
+            if not self.producers.active_producers:
+                # What is left has none, either: nothing needs to be replayed.
+                self.producers.end_offset = end_offset
             self.reload_producers(now_ms)
             yield self.epochs.flush_if_possible
             return True

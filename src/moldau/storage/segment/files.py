@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moldau.frozen import frozen
+from moldau.storage.disk.disk_steps import Steps
 from moldau.storage.disk.filesystem import File, FileSystem
 from moldau.storage.log.damaged_bytes import OFFSETS_MAX, DamagedBytes
 from moldau.storage.log.names import (
@@ -179,14 +180,22 @@ class SegmentFiles:
             self._checked.cut(size)
 
     def _shorten(self, size: int) -> None:
-        """Indexes first, log last: a crash in between leaves indexes that are merely sparse."""
+        """Indexes first, log last: a crash in between leaves indexes that are merely sparse. The
+        caller syncs the file.
+        """
         self.times_shortened += 1
         self._forget_after(size)
         self.offset_index.write_out()
         self.time_index.write_out()
         self.file.truncate(size)
-        # Otherwise a power failure could bring the dropped batches back.
-        self.file.sync()
+
+    def syncing(self) -> Steps[None]:
+        """Makes the file durable. It stays open meanwhile, as for a flush."""
+        self.pins += 1
+        try:
+            yield self.file.sync
+        finally:
+            self.pins -= 1
 
     # Names and handles
 
