@@ -50,6 +50,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.wire.schema import Message
 from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.disk.cached_reads import NotCachedError
 from moldau.storage.disk.disk_steps import Steps
 from moldau.storage.disk.failures import DiskFullError
 from moldau.storage.log.state import LogState
@@ -440,7 +441,7 @@ class QuorumNode:
         """
         end = image.offset + 1
         exists = SnapshotId(image.epoch, end) in self.log.snapshots.ids
-        if exists or not self.log.is_batch_start(end):
+        if exists or not self._is_batch_start(end):
             return None
         values: ControlValues = ()
         version = self._machine.kraft_version_at(Offset(image.offset))
@@ -450,6 +451,18 @@ class QuorumNode:
         return SnapshotHead(
             epoch=image.epoch, timestamp_ms=image.timestamp_ms, control_values=values
         )
+
+    def _is_batch_start(self, offset: int) -> bool:
+        """Followers read from the end of a snapshot, so it must end between batches. An image does,
+        unless a transaction is open.
+        """
+        if offset == self.parts.batches.next_offset:
+            return True
+        try:
+            return self.log.is_batch_start(offset, self._cold_reads.reads())
+        except NotCachedError:
+            # Not worth a read from the disk: there will be other images.
+            return False
 
     def snapshot_made(self, snapshot_id: SnapshotId) -> None:
         position = LogPosition(LeaderEpoch(snapshot_id.epoch), Offset(snapshot_id.offset))
