@@ -4,6 +4,7 @@ import asyncio
 import threading
 from pathlib import Path
 
+import pytest
 from broker.metadata_node import config, formatted, running, topic
 from broker.quorum.quorum_cluster import METADATA, running_quorum
 from support.waiting import take_turns, until
@@ -68,6 +69,62 @@ def read_in_threads_only(disk: SimulatedDisk, ending: str) -> None:
 
     disk.is_cold = lambda path: path.name.endswith(ending)
     disk.wait_for_disk = wait
+
+
+async def test_a_start_reads_the_metadata_log_in_a_thread() -> None:
+    """However large it and its snapshot are."""
+    path, disk = Path("/data"), SimulatedDisk()
+    formatted(path, disk)
+    settings = {"metadata.log.max.record.bytes.between.snapshots": "300"}
+    async with running(path, settings, filesystem=disk) as node:
+        for number in range(30):
+            await node.commit(config(f"name-{number}", "value"))
+        committed = node.image.configs
+    assert sum(name.endswith(".checkpoint") for name in disk.files()) > 1
+    loop_thread, read = threading.get_ident(), []
+
+    def wait(waiting: Path) -> None:
+        assert threading.get_ident() != loop_thread, f"the event loop waits for {waiting}"
+        read.append(waiting.suffix)
+
+    disk.wait_for_disk = wait
+    disk.is_cold = lambda file: file.parent == Path(METADATA) and "tmp" not in file.name
+    async with running(path, filesystem=disk) as node:
+        # What the new epoch has appended is in the page cache.
+        disk.is_cold = lambda _path: False
+        assert node.image.configs == committed
+    assert {".checkpoint", ".log"} <= set(read)
+
+
+async def test_a_start_that_is_cancelled_leaves_no_open_log() -> None:
+    path, disk = Path("/data"), SimulatedDisk()
+    formatted(path, disk)
+    reached, go = threading.Event(), threading.Event()
+
+    def wait(_path: Path) -> None:
+        reached.set()
+        go.wait(30)
+
+    async def start() -> None:
+        async with running(path, filesystem=disk):
+            pass
+
+    disk.is_cold = lambda file: file.suffix == ".checkpoint"
+    disk.wait_for_disk = wait
+    starting = asyncio.ensure_future(start())
+    try:
+        await until(reached.is_set)
+        starting.cancel()
+        await take_turns()
+        # The thread uses the directory.
+        assert not starting.done()
+    finally:
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+    disk.is_cold = lambda _path: False
+    async with running(path, filesystem=disk) as node:
+        await node.commit(topic("a"))
 
 
 async def test_old_snapshots_are_deleted_without_a_wait_for_the_disk() -> None:

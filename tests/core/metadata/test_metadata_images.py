@@ -88,7 +88,6 @@ def test_a_delta_names_everything_that_differs(records: list[Message], data: st.
 
     # Replayed records may also name objects that changed and changed back.
     assert compared.changed_topics <= delta.changed_topics
-    assert compared.changed_partitions <= delta.changed_partitions
     assert compared.deleted_topics == delta.deleted_topics
     assert compared.changed_configs <= delta.changed_configs
     assert compared.changed_brokers <= delta.changed_brokers
@@ -99,7 +98,6 @@ def test_a_delta_names_everything_that_differs(records: list[Message], data: st.
     assert compared.changed_tokens <= delta.changed_tokens
     assert compared.features_changed <= delta.features_changed
     assert delta.changed_topics <= after.topics.keys()
-    assert {partition.topic for partition in delta.changed_partitions} <= delta.changed_topics
     assert compared.finish(after.offset, after.epoch, after.timestamp_ms) == after
 
 
@@ -194,9 +192,7 @@ def test_a_topic_created_and_deleted_in_a_delta_leaves_no_trace() -> None:
         delta.replay(record)
 
     assert delta.finish(2, 1, 0).topics == {}
-    assert (delta.changed_topics, delta.deleted_topics, delta.changed_partitions) == (
-        set(), {}, set(),
-    )  # fmt: skip
+    assert (delta.changed_topics, delta.deleted_topics) == (set(), {})
 
 
 @pytest.mark.parametrize(

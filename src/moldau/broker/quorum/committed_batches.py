@@ -80,8 +80,13 @@ class CommittedBatches:
         """Everything that is committed was delivered."""
         return self.next_offset >= self._end_offset and not self._is_running
 
+    def prepare(self, image: MetadataImage) -> None:
+        """May run in any thread: the long part of `load`, which follows."""
+        for listener in self.listeners:
+            listener.prepare_snapshot(image)
+
     def load(self, image: MetadataImage) -> None:
-        """Everything up to the image's offset is replaced by it."""
+        """Everything up to the image's offset is replaced by it. Call `prepare` before."""
         self.level = image.metadata_version
         self.next_offset = image.offset + 1
         self.forget_appended()

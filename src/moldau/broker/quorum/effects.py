@@ -201,5 +201,6 @@ class Effects:
             return WriteRefused(str(error))
         yield from parts.log.starting_over(snapshot_id, parts.clock.wall_ms())
         _log.info("the metadata log continues after the leader's %s", snapshot_id.file_name)
+        yield lambda: parts.batches.prepare(loaded.image)
         parts.batches.load(loaded.image)
         return SnapshotInstalled(snapshot, loaded.changes)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from moldau.broker.quorum.fetched_records import check_fetched, quorum_changes
 from moldau.broker.quorum.log_start import (
@@ -19,6 +20,7 @@ from moldau.broker.quorum.log_start import (
 from moldau.broker.quorum.snapshots import SnapshotId, SnapshotStore, StoredSnapshot
 from moldau.config.broker_settings.quorum import QuorumSettings
 from moldau.config.log import LogConfig
+from moldau.core.metadata.image import MetadataImage
 from moldau.core.metadata.snapshot_file import control_values
 from moldau.core.quorum.election import (
     Election,
@@ -344,6 +346,30 @@ class MetadataLog:
                 run_here(self.storing_recovery_point())
         finally:
             self.log.abandon()
+
+
+class OpenedLog(NamedTuple):
+    """The metadata log as a start finds it, with what the quorum needs to know of it."""
+
+    log: MetadataLog
+    image: MetadataImage
+    """Of its snapshot."""
+    changes: Changes
+    """Of the quorum, in the snapshot and in all records after it."""
+    election: Election | None
+
+
+def open_metadata(
+    directory: LogDirectory, settings: QuorumSettings, flusher: GroupFlusher, now_ms: int
+) -> OpenedLog:
+    """Takes long, and may run in any thread. Raises the errors of `MetadataLog.open`."""
+    log, start = MetadataLog.open(directory, settings, flusher, now_ms)
+    try:
+        changes = start.changes + log.quorum_changes_from(Offset(start.image.offset + 1))
+        return OpenedLog(log, start.image, changes, log.read_election())
+    except BaseException:
+        log.log.abandon()
+        raise
 
 
 def _make_directory(directory: LogDirectory, path: Path) -> None:

@@ -24,7 +24,7 @@ from moldau.core.metadata.replay_errors import MetadataReplayError
 from moldau.core.metadata.topic_changes import TopicChanges
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.wire.schema import Message
-from moldau.types import TopicPartition, Uuid, uuid_text
+from moldau.types import Uuid, uuid_text
 
 if TYPE_CHECKING:
     from moldau.protocol.log_records import (
@@ -109,10 +109,6 @@ class MetadataDelta:
     def deleted_topics(self) -> Mapping[str, Uuid]:
         """A topic that was created again is also in `changed_topics`, with its new id."""
         return self._topics.deleted
-
-    @property
-    def changed_partitions(self) -> set[TopicPartition]:
-        return self._topics.changed_partitions
 
     @property
     def changed_configs(self) -> set[ConfigResource]:

@@ -14,7 +14,7 @@ from moldau.core.metadata.image import (
 from moldau.core.metadata.replay_errors import MetadataReplayError
 from moldau.protocol.enums import LeaderRecoveryState
 from moldau.protocol.log_records import PartitionChangeRecord
-from moldau.types import BrokerId, LeaderEpoch, TopicPartition, Uuid, uuid_text
+from moldau.types import BrokerId, LeaderEpoch, Uuid, uuid_text
 
 if TYPE_CHECKING:
     from moldau.protocol.log_records import (
@@ -37,7 +37,6 @@ class TopicChanges:
     def __init__(self, image: MetadataImage) -> None:
         self.changed: set[str] = set()
         self.deleted: dict[str, Uuid] = {}
-        self.changed_partitions: set[TopicPartition] = set()
         self._before = image
         self._by_name = Draft(image.topics)
         self._by_id = Draft(image.topics_by_id)
@@ -63,11 +62,7 @@ class TopicChanges:
             if topic.topic_id not in image.topics_by_id
         }
         for topic_id in differing_keys(before, image.topics_by_id) & image.topics_by_id.keys():
-            topic = image.topics_by_id[topic_id]
-            known = before[topic_id].partitions if topic_id in before else {}
-            self.changed.add(topic.name)
-            for index in differing_keys(known, topic.partitions):
-                self.changed_partitions.add(TopicPartition(topic.name, index))
+            self.changed.add(image.topics_by_id[topic_id].name)
 
     def replay_topic(self, record: "TopicRecord") -> None:
         self._start(record.name, record.topic_id, {})
@@ -94,7 +89,6 @@ class TopicChanges:
         self._by_name.drop(name)
         self._partitions.pop(record.topic_id, None)
         self.changed.discard(name)
-        self.changed_partitions -= {TopicPartition(name, index) for index in topic.partitions}
         if record.topic_id in self._before.topics_by_id:
             self.deleted[name] = record.topic_id
         return name
@@ -131,7 +125,6 @@ class TopicChanges:
                 _unknown_topic(topic_id)
             partitions = self._start(topic.name, topic_id, topic.partitions)
         partitions[index] = partition
-        self.changed_partitions.add(TopicPartition(self.topics_by_id[topic_id].name, index))
 
     def _start(
         self, name: str, topic_id: Uuid, known: Mapping[int, PartitionImage]
