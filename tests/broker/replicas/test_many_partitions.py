@@ -189,7 +189,9 @@ async def test_a_start_runs_other_tasks_between_the_partitions_of_a_large_cluste
     node = DataNode(tmp_path)
     image = cluster_of(partitions=800, here=3)
     noted = NotedPartitions(image.topics["orders"].partitions, Turns())
-    node.image = replace(image, topics={"orders": replace(image.topics["orders"], partitions=noted)})
+    node.image = replace(
+        image, topics={"orders": replace(image.topics["orders"], partitions=noted)}
+    )
     await node.start()
     try:
         turns = [noted.seen.count(turn) for turn in set(noted.seen)]

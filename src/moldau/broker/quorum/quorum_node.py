@@ -256,7 +256,9 @@ class QuorumNode:
     def _assemble(self, log: MetadataLog, machine: QuorumMachine) -> _Running:
         config, clock = self._config, self._clock
         measurements = self.measurements
-        batches = CommittedBatches(log, self._cold_reads, measurements, self._listener_failed)
+        batches = CommittedBatches(
+            log, self._cold_reads, measurements, clock, self._listener_failed
+        )
         batches.listeners += self._listeners
         bytes_max = config.internal_metadata_max_batch_size_in_bytes
         appends = LeaderAppends(log, batches, clock, measurements, bytes_max)
@@ -275,7 +277,9 @@ class QuorumNode:
             measurements=measurements,
         )
         effects = Effects(parts, self._not_leading)
-        driver = MachineDriver(machine, clock, effects.perform, self._run_steps, self._broken)
+        driver = MachineDriver(
+            machine, clock, effects.perform, self._run_steps, effects.may_repeat, self._broken
+        )
         return _Running(parts, effects, driver)
 
     async def _run_steps(self, steps: Steps[Outcome]) -> Outcome:
