@@ -4,7 +4,6 @@ Kafka's files. Nothing here decides anything; the quorum node owns it.
 
 import logging
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -207,7 +206,8 @@ class MetadataLog:
         self.truncations += 1
         yield from self.log.starting_over(offset, offset, now_ms)
         self._start_epoch = snapshot_id.epoch
-        yield from self._removing_snapshots(self.snapshots.forget_before(snapshot_id))
+        older = self.snapshots.forget_before(snapshot_id)
+        yield from self.snapshots.removing(older, self.directory)
 
     # What the quorum machine reads
 
@@ -292,19 +292,10 @@ class MetadataLog:
                 removed += self.snapshots.forget_before(following)
         self.directory.do(self._removing(removed, now_ms))
 
-    def remove_snapshot(self, snapshot_id: SnapshotId) -> None:
-        """Of one that is not in use. Begins to."""
-        self.directory.do(self._removing_snapshots([snapshot_id]))
-
     def _removing(self, snapshots: Sequence[SnapshotId], now_ms: int) -> Steps[None]:
-        yield from self._removing_snapshots(snapshots)
+        yield from self.snapshots.removing(snapshots, self.directory)
         if not self.log.is_abandoned:
             yield from self.log.removing_deleted(now_ms)
-
-    def _removing_snapshots(self, snapshots: Sequence[SnapshotId]) -> Steps[None]:
-        with self.directory.offline_on_error:
-            for each in snapshots:
-                yield partial(self.snapshots.remove, each)
 
     def _is_too_much(self) -> bool:
         bytes_max = self._settings.metadata_max_retention_bytes

@@ -71,7 +71,7 @@ class SnapshotMaker:
                 stored = done.result()
             if snapshot_id.offset < log.start_offset:
                 # Meanwhile the log has started over after a later one of the leader.
-                log.remove_snapshot(snapshot_id)
+                log.directory.do(log.snapshots.removing([snapshot_id], log.directory))
                 return
             log.snapshots.add(stored)
             self._quorum.snapshot_made(snapshot_id)

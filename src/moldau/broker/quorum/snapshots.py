@@ -5,6 +5,7 @@ one is set aside and never used.
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ from moldau.core.metadata.snapshot_file import (
     snapshot_timestamp_ms,
 )
 from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.disk.disk_steps import Steps
 from moldau.storage.disk.failures import refused_if_full
 from moldau.storage.disk.filesystem import FileSystem, read_whole
 from moldau.storage.log.damage import keep_aside
@@ -173,7 +176,7 @@ class SnapshotStore:
         self.ids.sort()
 
     def forget_before(self, snapshot_id: SnapshotId) -> list[SnapshotId]:
-        """The older ones are not used any more. Returns them, for `remove`."""
+        """The older ones are not used any more. Returns them, for `removing`."""
         older = [each for each in self.ids if each < snapshot_id]
         for each in older:
             self._forget(each)
@@ -183,9 +186,11 @@ class SnapshotStore:
         self.ids.remove(snapshot_id)
         del self._stored[snapshot_id]
 
-    def remove(self, snapshot_id: SnapshotId) -> None:
-        """May run in any thread: removes the file of a snapshot that is not among `ids`."""
-        self._filesystem.remove(self.path / snapshot_id.file_name)
+    def removing(self, snapshots: Iterable[SnapshotId], directory: LogDirectory) -> Steps[None]:
+        """Removes the files of snapshots that are not among `ids`."""
+        with directory.offline_on_error:
+            for each in snapshots:
+                yield partial(self._filesystem.remove, self.path / each.file_name)
 
     def size_in_bytes(self, snapshot_id: SnapshotId) -> int:
         return self._stored[snapshot_id].size_bytes

@@ -25,6 +25,7 @@ from moldau.storage.log.read import (
 from moldau.storage.log.state import LoadedLog, LogOptions, LogState
 from moldau.storage.producers.replay import replay_segment
 from moldau.storage.producers.state import AppendOrigin
+from moldau.storage.segment.segment import Segment
 from moldau.storage.segment.walk import CorruptSegmentError
 from moldau.types import NO_EPOCH, Buffer, LeaderEpoch, Offset
 
@@ -180,7 +181,7 @@ class Log(LogState):
             active = self.segments.active
             active.truncate_to(offset)
             # Otherwise a power failure could bring the dropped batches back.
-            yield from active.syncing()
+            yield from _syncing(active)
             active.created_ms = now_ms
             end_offset = active.next_offset()
             self.epochs.truncate_from_end(end_offset)
@@ -265,3 +266,12 @@ class Log(LogState):
                 active.seal()
         self.flush()
         self.abandon()
+
+
+def _syncing(segment: Segment) -> Steps[None]:
+    """Its file stays open meanwhile, as for a flush."""
+    segment.pins += 1
+    try:
+        yield segment.file.sync
+    finally:
+        segment.pins -= 1

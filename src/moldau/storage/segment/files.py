@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moldau.frozen import frozen
-from moldau.storage.disk.disk_steps import Steps
 from moldau.storage.disk.filesystem import File, FileSystem
 from moldau.storage.log.damaged_bytes import OFFSETS_MAX, DamagedBytes
 from moldau.storage.log.names import (
@@ -188,14 +187,6 @@ class SegmentFiles:
         self.offset_index.write_out()
         self.time_index.write_out()
         self.file.truncate(size)
-
-    def syncing(self) -> Steps[None]:
-        """Makes the file durable. It stays open meanwhile, as for a flush."""
-        self.pins += 1
-        try:
-            yield self.file.sync
-        finally:
-            self.pins -= 1
 
     # Names and handles
 
