@@ -149,10 +149,12 @@ class Story:
 
     async def commit(self, count: int, *, not_by: int | None = None) -> int:
         """Returns the last leader."""
-        for _ in range(count):
-            name = f"kept-{len(self.acknowledged)}"
-            leader = await self._commit(name, not_by)
-            self.acknowledged.add(name)
+        return [await self._commit_next(not_by) for _ in range(count)][-1]
+
+    async def _commit_next(self, not_by: int | None) -> int:
+        name = f"kept-{len(self.acknowledged)}"
+        leader = await self._commit(name, not_by)
+        self.acknowledged.add(name)
         return leader
 
     async def _commit(self, name: str, not_by: int | None) -> int:
