@@ -52,7 +52,7 @@ IsMoment = Callable[[Effect], bool]
 
 @dataclass
 class Claims:
-    """What the nodes have told each other, in all their lives."""
+    """Votes and leaderships that the nodes have announced, in all their lives."""
 
     votes: dict[tuple[int, int], int] = field(default_factory=dict)
     """Node and epoch -> its candidate."""
