@@ -137,7 +137,7 @@ async def test_a_node_that_waits_for_a_descriptor_can_stop() -> None:
         await cluster.kill(leader.id)
         await until(lambda: delayed(lacking) > 0)
         await cluster.kill(lacking.id)
-        cluster.disks[lacking.id].error_of = lambda _effect: None
+        assert lacking.failures == []
         await cluster.start(lacking.id)
         await cluster.commit("after")
 

@@ -150,13 +150,17 @@ class MachineDriver:
         self._run()
 
     async def _repeated(self, effect: Effect, steps: Steps[Outcome]) -> Outcome:
+        """Until it succeeds, or a stop makes it pointless: nothing was promised yet."""
         while True:
             try:
                 return await self._run_steps(steps)
             except Exception as error:
-                if self._is_stopped or not self._may_repeat(effect, error):
+                if not self._may_repeat(effect, error):
                     raise
-            await self._clock.sleep(REPEAT_MS)
+            if not self._is_stopped:
+                await self._clock.sleep(REPEAT_MS)
+            if self._is_stopped:
+                return None
             again = self._perform(effect)
             assert isinstance(again, Generator), effect
             steps = again
