@@ -56,6 +56,8 @@ FAST = {
 class Faults:
     cut: set[tuple[int, int]] = field(default_factory=set)
     """From the first node to the second nothing arrives, neither requests nor responses."""
+    dead: set[int] = field(default_factory=set)
+    """Nothing leaves these nodes any more, or arrives there."""
     loss: float = 0.0
     delay_ms_max: int = 0
     change: Callable[[Request, Response], Response] = lambda _request, response: response
@@ -324,11 +326,13 @@ class QuorumCluster:
         self, sender: int, to: Destination, request: Request
     ) -> Response | Failure | None:
         """None if nothing comes back."""
+        if sender in self.faults.dead:
+            return None
         self.on_sent(sender, request)
         if not await self._passes(sender, to.port):
             return None
         target = self.members.get(to.port)
-        if target is None:
+        if target is None or to.port in self.faults.dead:
             return Failure.REFUSED
         self.requests.append((sender, request))
         if isinstance(request, ApiVersionsRequest):
@@ -338,11 +342,12 @@ class QuorumCluster:
                 response = await target.quorum.answer(request)
             except KafkaError:
                 return Failure.LOST
-        if self.members.get(to.port) is not target:
+        if self.members.get(to.port) is not target or to.port in self.faults.dead:
             return Failure.LOST
         self.on_response(to.port, request, response)
         response = self.faults.change(request, response)
-        return response if await self._passes(to.port, sender) else None
+        is_delivered = await self._passes(to.port, sender) and sender not in self.faults.dead
+        return response if is_delivered else None
 
     async def _passes(self, sender: int, receiver: int) -> bool:
         member = self.members.get(sender)

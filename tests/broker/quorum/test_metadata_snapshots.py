@@ -154,7 +154,8 @@ async def test_a_snapshot_is_made_when_enough_time_went_by(tmp_path: Path) -> No
         await node.commit(topic("c"))
         await node.snapshots.stop()
         # The one from the format is older than a week by now.
-        assert snapshots_of(tmp_path) == [f"{node.image.offset + 1:020d}-0000000001.checkpoint"]
+        newest = f"{node.image.offset + 1:020d}-0000000001.checkpoint"
+        await until(lambda: snapshots_of(tmp_path) == [newest])
 
 
 @proves("metadata.log.max.snapshot.interval.ms")
@@ -228,6 +229,7 @@ async def test_snapshots_go_by_age_and_the_newest_stays(tmp_path: Path) -> None:
             committed += 40
         await node.snapshots.stop()
         node.quorum.log.clean(node.clock.wall_ms() + 7_200_000)
+        await until(lambda: len(snapshots_of(tmp_path)) == 1)
         (left,) = snapshots_of(tmp_path)
         assert left != FIRST
     async with running(tmp_path, settings) as node:

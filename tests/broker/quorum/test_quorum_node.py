@@ -147,7 +147,10 @@ async def test_one_sync_covers_many_appends() -> None:
 @proves("controller.quorum.append.linger.ms")
 @pytest.mark.parametrize("linger_ms", [100_000, None])
 async def test_under_load_syncs_wait_for_the_linger_time(linger_ms: int | None) -> None:
-    settings = {} if linger_ms is None else {"controller.quorum.append.linger.ms": str(linger_ms)}
+    # The interval of the other logs does not matter.
+    settings = {"moldau.flush.interval.ms": "200000"}
+    if linger_ms is not None:
+        settings["controller.quorum.append.linger.ms"] = str(linger_ms)
     async with running(ANYWHERE, settings, filesystem=simulated()) as node:
         offsets: list[int] = []
 
@@ -163,7 +166,8 @@ async def test_under_load_syncs_wait_for_the_linger_time(linger_ms: int | None) 
             node.clock.advance(linger_ms - 2_000)
             await take_turns()
             assert not done.done()
-            node.clock.advance(3_000)
+        # The default is 25 ms.
+        node.clock.advance(3_000)
         await done
 
 

@@ -159,6 +159,37 @@ async def test_a_full_disk_refuses_a_snapshot_and_takes_it_later(piece: int) -> 
         assert returned.failures == []
 
 
+async def test_a_lost_response_does_not_begin_the_transfer_again() -> None:
+    async with running_quorum(settings=CLEANED) as cluster:
+        leader = await cluster.wait_for_leader()
+        late = leader.id % 3 + 1
+        await cluster.kill(late)
+        committed = await commit_until_cleaned(leader)
+        way_back = (leader.id, late)
+        lost: list[int] = []
+
+        def lose_the_second(_node: int, request: Request, response: Response) -> None:
+            if isinstance(response, FetchSnapshotResponse) and response.position > 0 and not lost:
+                lost.append(response.position)
+                cluster.faults.cut.add(way_back)
+
+        cluster.on_response = lose_the_second
+        returned = await cluster.start(late)
+        await until(lambda: bool(lost))
+        cluster.on_sent = lambda *_: cluster.faults.cut.discard(way_back)
+        await cluster.wait_until_equal()
+        positions = [
+            request.position
+            for sender, request in cluster.requests
+            if sender == late and isinstance(request, FetchSnapshotRequest)
+        ]
+        assert positions.count(0) == 1, positions
+        assert positions.count(lost[0]) == 2, positions
+        assert positions == sorted(positions)
+        assert returned.values == committed
+        assert returned.failures == []
+
+
 async def test_an_interrupted_transfer_begins_again_with_another_leader() -> None:
     async with running_quorum(settings=CLEANED) as cluster:
         leader = await cluster.wait_for_leader()

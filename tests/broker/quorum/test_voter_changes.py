@@ -1,6 +1,7 @@
 """Voters are added and removed while the quorum works."""
 
 import asyncio
+import errno
 
 import pytest
 from broker.quorum.quorum_cluster import Member, QuorumCluster, running_quorum
@@ -19,6 +20,7 @@ from moldau.core.quorum.voters import VoterSet
 from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.control_records import ControlType
+from moldau.testing.simulated_disk import Effect
 
 
 async def add(cluster: QuorumCluster, number: int) -> ErrorCode:
@@ -210,3 +212,35 @@ async def test_a_broker_observes_and_never_votes() -> None:
         await cluster.start(killed.id)
         await cluster.commit("third")
         await cluster.wait_until_equal()
+
+
+async def test_a_full_disk_between_two_segments_loses_no_change_of_the_voters(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One response spans segments of the follower, and only the first part of it was appended."""
+    async with running_quorum() as cluster:
+        leader = await cluster.wait_for_leader()
+        late = leader.id % 3 + 1
+        await leader.commit("before", "x" * 500)
+        await cluster.wait_until_equal()
+        await cluster.kill(late)
+        cluster.add_node(4)
+        await cluster.start(4)
+        assert await add(cluster, 4) is ErrorCode.NONE
+        for number in range(20):
+            await leader.commit(f"after-{number}", "x" * 100)
+        disk, created = cluster.disks[late], 0
+
+        def refuse_the_second(effect: Effect) -> OSError | None:
+            nonlocal created
+            if effect.kind != "create" or not effect.path.endswith(".log"):
+                return None
+            created += 1
+            return OSError(errno.ENOSPC, "full") if created == 2 else None
+
+        disk.error_of = refuse_the_second
+        returned = await cluster.start(late, {"internal.metadata.log.segment.bytes": "1000"})
+        await cluster.wait_until_equal()
+        assert "were refused" in caplog.text
+        assert voters_of(returned) == {1, 2, 3, 4}
+        assert returned.failures == []

@@ -3,20 +3,24 @@ responses intact.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.data_node import DataNode, batch, running, values_of
+from broker.data_node import NODE, DataNode, batch, directory_id, running, values_of
 from broker.records.test_fetch import fetch, fill, orders
 from broker.records.test_fetch import request as fetch_request
 
 from moldau.broker.handlers.fetch import handle_fetch
 from moldau.broker.handlers.produce import handle_produce
 from moldau.broker.server.context import Staged
+from moldau.core.metadata.delta import MetadataDelta
+from moldau.core.metadata.image import MetadataImage, PartitionImage
 from moldau.net import slices
 from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.log_records import PartitionRecord, TopicRecord
 from moldau.protocol.messages.fetch import FetchResponse
 from moldau.protocol.messages.produce import (
     PartitionProduceData,
@@ -25,7 +29,7 @@ from moldau.protocol.messages.produce import (
     TopicProduceData,
 )
 from moldau.protocol.records.compression import Compression
-from moldau.types import Offset
+from moldau.types import BrokerId, LeaderEpoch, Offset, Uuid
 
 PARTITIONS = 32
 PATIENCE_MS = 60_000
@@ -161,3 +165,59 @@ async def test_a_response_in_many_turns_is_refused_if_its_session_advances_meanw
         await asyncio.sleep(0)
         await fetch(node, fetch_request(session_id=first.session_id, session_epoch=2))
         assert (await slow).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+class NotedPartitions(dict[int, PartitionImage]):
+    """Notes the turn of the loop in which each of them is looked at."""
+
+    def __init__(self, partitions: Mapping[int, PartitionImage], turns: Turns) -> None:
+        super().__init__(partitions)
+        self.turns = turns
+        self.seen: list[int] = []
+
+    def items(self) -> Any:
+        for item in super().items():
+            self.seen.append(self.turns.count)
+            yield item
+
+
+@pytest.mark.usefixtures("short_slices")
+async def test_a_start_runs_other_tasks_between_the_partitions_of_a_large_cluster(
+    tmp_path: Path,
+) -> None:
+    """Most of them belong to other brokers."""
+    node = DataNode(tmp_path)
+    image = cluster_of(partitions=800, here=3)
+    noted = NotedPartitions(image.topics["orders"].partitions, Turns())
+    node.image = replace(
+        image, topics={"orders": replace(image.topics["orders"], partitions=noted)}
+    )
+    await node.start()
+    try:
+        turns = [noted.seen.count(turn) for turn in set(noted.seen)]
+        assert sum(turns) == 800
+        assert max(turns) <= slices.ITEMS_BETWEEN_CHECKS
+        assert len(node.replicas.partitions) == 3
+    finally:
+        await node.stop()
+
+
+def cluster_of(*, partitions: int, here: int) -> MetadataImage:
+    delta = MetadataDelta()
+    topic_id = Uuid(b"topic".ljust(16))
+    delta.replay(TopicRecord(name="orders", topic_id=topic_id))
+    for index in range(partitions):
+        broker = NODE if index < here else BrokerId(NODE + 1)
+        delta.replay(
+            PartitionRecord(
+                partition_id=index,
+                topic_id=topic_id,
+                replicas=[broker],
+                isr=[broker],
+                leader=broker,
+                leader_epoch=0,
+                partition_epoch=0,
+                directories=[directory_id(0)],
+            )
+        )
+    return delta.finish(Offset(1), LeaderEpoch(1), 1_000)

@@ -1,5 +1,6 @@
 """A log's offsets, and the effects of truncation, epochs and closing on them."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError
 from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.log.retention import delete_old_segments
+from moldau.testing.simulated_disk import SimulatedDisk
 from moldau.types import LeaderEpoch, Offset
 
 
@@ -122,6 +124,45 @@ def test_truncation_forgets_epochs_producers_and_aborts(tmp_path: Path) -> None:
         name: state_of(one.log)[name] for name in ("offset indexes", "time indexes")
     }
     assert one.log.producers.first_undecided_offset is None
+
+
+def test_truncation_of_a_log_without_producers_reads_only_its_end() -> None:
+    """As in the metadata log, which is truncated in the event loop."""
+    reads = []
+    for count in (10, 200):
+        disk = SimulatedDisk()
+        one = OneLog(Path("/log"), filesystem=disk)
+        for number in range(count):
+            one.append(b"x" * 40_000, timestamp_ms=number)
+        disk.is_cold = lambda path: path.suffix == ".log"
+        read: list[Path] = []
+        disk.wait_for_disk = read.append
+        assert one.log.truncate_to(Offset(count - 2), 0)
+        assert (one.log.log_end_offset, one.log.producers.end_offset) == (count - 2, count - 2)
+        reads.append(len(read))
+    assert reads[1] <= reads[0]
+
+
+def test_the_sync_of_a_truncation_is_a_step_of_its_own() -> None:
+    """An event loop has a thread run it."""
+    disk = SimulatedDisk()
+    one = OneLog(Path("/log"), filesystem=disk)
+    one.fill(10)
+    steps, syncs = one.log.truncating(Offset(8), 0), 0
+    with contextlib.suppress(StopIteration):
+        while True:
+            before = disk.effects
+            slow = next(steps)
+            kinds = {effect.kind for effect in disk.trace[before:]}
+            assert not kinds & {"sync", "sync_directory"}
+            before = disk.effects
+            slow()
+            syncs += sum(
+                effect.kind == "sync" and effect.path.endswith(".log")
+                for effect in disk.trace[before:]
+            )
+    assert syncs == 1
+    assert not [change for change in disk.unsynced() if change.path.endswith(".log")]
 
 
 def test_truncation_before_the_first_segment_starts_over(one: OneLog) -> None:

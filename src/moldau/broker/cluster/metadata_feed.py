@@ -30,6 +30,7 @@ class MetadataFeed(QuorumListener):
         self.failures = 0
         """How often a subscriber failed; it may have missed a part of a change."""
         self._loader = MetadataLoader()
+        self._prepared: MetadataDelta | None = None
         self._subscribers: list[Subscriber] = []
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._tie_breaker = count()
@@ -40,14 +41,14 @@ class MetadataFeed(QuorumListener):
         """Whether the log ends inside a transaction of metadata records."""
         return self._loader.transaction_start is not None
 
-    def subscribe(self, subscriber: Subscriber) -> None:
+    def subscribe(self, subscriber: Subscriber, known: MetadataImage = EMPTY_IMAGE) -> None:
         """`subscriber` is called with every later change, in the order of subscription;
         `feed.image` is then already the new image. A late subscriber is called at once with
-        everything that exists.
+        everything that differs from `known`, which it has already.
         """
         self._subscribers.append(subscriber)
-        if self.image.offset >= 0:
-            subscriber(MetadataDelta.between(EMPTY_IMAGE, self.image), self.image)
+        if self.image.offset > known.offset:
+            subscriber(MetadataDelta.between(known, self.image), self.image)
 
     async def wait_for(self, offset: int) -> None:
         """Waits until the image includes the record at `offset`. The caller bounds the wait."""
@@ -70,10 +71,16 @@ class MetadataFeed(QuorumListener):
 
     # Events of the quorum
 
+    def prepare_snapshot(self, image: MetadataImage) -> None:
+        self._prepared = MetadataDelta.between(self.image, image)
+
     def on_snapshot(self, image: MetadataImage) -> None:
-        before = self.image
+        delta, self._prepared = self._prepared, None
+        if delta is None or delta.before is not self.image:
+            # Batches were committed meanwhile.
+            delta = MetadataDelta.between(self.image, image)
         self._loader = MetadataLoader(image)
-        self._publish(MetadataDelta.between(before, image), image)
+        self._publish(delta, image)
 
     def on_committed(self, batch: CommittedBatch) -> None:
         self._loader.load(batch)

@@ -94,7 +94,8 @@ class GroupCoordinator:
     def start(self) -> None:
         """Loads the shards of partitions led now, in the background, and follows later changes."""
         self._runtime.start()
-        self._feed.subscribe(self._metadata_changed)
+        # Only topics that are deleted from now on matter.
+        self._feed.subscribe(self._metadata_changed, self._feed.image)
 
     async def stop(self) -> None:
         """Called before the replicas stop: waiting clients receive an error and look for another

@@ -101,6 +101,11 @@ def _work(quorum: "QuorumNode") -> Iterator[Metric]:
         value=measured.records_fetched,
     )
     yield CounterMetricFamily(
+        "moldau_quorum_delayed_writes",
+        "Votes and truncations that were tried again because no file descriptor was free.",
+        value=measured.delayed_writes,
+    )
+    yield CounterMetricFamily(
         "moldau_quorum_busy_seconds",
         "Time for which the quorum has held the event loop.",
         value=quorum.busy_ms / 1000,

@@ -1,5 +1,6 @@
 """The parts of a node with the broker role, in the order of their dependencies."""
 
+import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -24,7 +25,7 @@ from moldau.broker.server.context import BrokerServices
 from moldau.broker.server.deadlines import Deadlines
 from moldau.broker.server.dispatch import Dispatcher
 from moldau.core.metadata.delta import MetadataDelta
-from moldau.core.metadata.image import MIGRATING_DIRECTORY
+from moldau.core.metadata.image import EMPTY_IMAGE, MIGRATING_DIRECTORY
 from moldau.net.tasks import Tasks
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.types import BrokerId
@@ -189,10 +190,10 @@ class BrokerParts:
         if self._node.failure is not None:
             # The controller would never unfence a broker without a directory.
             raise MoldauError(self._node.failure)
-        # Topics and settings that were deleted meanwhile: a new subscriber gets only what exists.
-        self.replicas.apply(MetadataDelta.between(loaded, metadata.feed.image), metadata.feed.image)
-        metadata.feed.subscribe(self.replicas.apply)
-        metadata.feed.subscribe(self._report_followers)
+        metadata.feed.subscribe(self.replicas.apply, loaded)
+        everything = MetadataDelta.between(EMPTY_IMAGE, loaded)
+        await asyncio.to_thread(self._report_followers, everything, loaded)
+        metadata.feed.subscribe(self._report_followers, loaded)
         self.groups.start()
         self.transactions.start()
         await self.lifecycle.unfence()

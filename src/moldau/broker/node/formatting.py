@@ -3,6 +3,7 @@ records of the cluster's metadata, and the voters. `meta.properties` is written 
 a directory is not formatted, even if other files exist.
 """
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -72,9 +73,14 @@ class Formatted(NamedTuple):
     levels: dict[str, int]
 
 
-def is_formatted(filesystem: FileSystem, config: BrokerConfig) -> bool:
-    """Whether any of its directories is formatted."""
-    return any(filesystem.exists(path / META_PROPERTIES_FILE) for path in directories_of(config))
+def formatted_directories(filesystem: FileSystem, config: BrokerConfig) -> list[Path]:
+    """Not all, if a formatting was interrupted, one was added later, or a disk is broken."""
+    formatted = []
+    for path in directories_of(config):
+        with contextlib.suppress(OSError):
+            if filesystem.exists(path / META_PROPERTIES_FILE):
+                formatted.append(path)
+    return formatted
 
 
 def is_left_by_formatting(name: str) -> bool:

@@ -14,7 +14,7 @@ from moldau.broker.node.formatting import (
     FormatOptions,
     directories_of,
     format_node,
-    is_formatted,
+    formatted_directories,
     is_left_by_formatting,
 )
 from moldau.broker.node.host import Host
@@ -229,15 +229,15 @@ def open_directories(
     MoldauError.
     """
     filesystem, paths = host.filesystem, directories_of(config)
-    if options.formats_itself and not is_formatted(filesystem, config):
-        for path in paths:
-            _check_empty(filesystem, path)
-        format_node(filesystem, config, FormatOptions(standalone=True), now_ms, host.chance)
-    elif not is_formatted(filesystem, config):
+    if options.formats_itself:
+        _format_rest(host, config, now_ms)
+    formatted = formatted_directories(filesystem, config)
+    if not formatted:
         raise ForeignDirectoryError(
             paths[0], f"is not formatted; first run: {_format_command(config, options)}"
         )
-    cluster_id = _cluster_id(filesystem, paths)
+    cluster_id = _cluster_id(filesystem, formatted)
+    _refuse_unformatted(filesystem, set(paths) - set(formatted), formatted)
     opened: dict[Path, LogDirectory] = {}
     unavailable: dict[Path, str] = {}
     try:
@@ -261,6 +261,60 @@ def open_directories(
         for directory in opened.values():
             directory.close()
         raise
+
+
+def _format_rest(host: Host, config: BrokerConfig, now_ms: int) -> None:
+    """Formats the directories that are not formatted. If some are, a formatting was interrupted:
+    they keep the id of the cluster.
+    """
+    filesystem = host.filesystem
+    formatted = formatted_directories(filesystem, config)
+    rest = [path for path in directories_of(config) if path not in formatted]
+    if not rest:
+        return
+    try:
+        for path in rest:
+            _check_empty(filesystem, path)
+    except OSError:
+        if not formatted:
+            raise
+        # A broken disk of several: the others can be used.
+        return
+    if Path(config.metadata_directory) in rest:
+        for path in formatted:
+            _check_unused(filesystem, path, config)
+    cluster_id = _cluster_id(filesystem, formatted) if formatted else None
+    options = FormatOptions(
+        cluster_id=cluster_id, standalone=True, ignore_formatted=bool(formatted)
+    )
+    format_node(filesystem, config, options, now_ms, host.chance)
+
+
+def _check_unused(filesystem: FileSystem, path: Path, config: BrokerConfig) -> None:
+    """The metadata log is gone. A new one would not know the logs in the other directories."""
+    if not all(map(is_left_by_formatting, filesystem.list_directory(path))):
+        raise ForeignDirectoryError(
+            Path(config.metadata_directory),
+            f"is not formatted, but {path} was used with it: the cluster's metadata is missing",
+        )
+
+
+def _refuse_unformatted(
+    filesystem: FileSystem, unformatted: Iterable[Path], formatted: Iterable[Path]
+) -> None:
+    """A formatting was interrupted, a directory was added, or its disk is not mounted."""
+    for path in sorted(unformatted):
+        try:
+            if filesystem.exists(path / META_PROPERTIES_FILE) or filesystem.exists(path):
+                filesystem.list_directory(path)
+        except OSError:
+            # Its disk is broken, which is reported when it is opened.
+            continue
+        raise ForeignDirectoryError(
+            path,
+            f"is not formatted, but {min(formatted)} is; if no disk is missing, format it, too: "
+            "add --ignore-formatted to the command that formatted the others",
+        )
 
 
 def _check_usable(

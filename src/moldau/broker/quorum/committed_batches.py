@@ -18,17 +18,20 @@ from moldau.core.metadata.image import MetadataImage
 from moldau.core.metadata.levels import level_after
 from moldau.core.metadata.loader import CommittedBatch
 from moldau.core.metadata.snapshot_file import metadata_records
+from moldau.net.clock import Clock
 from moldau.net.slices import Slices
 from moldau.net.tasks import Tasks
 from moldau.protocol.errors import KafkaError, MalformedRequestError
 from moldau.protocol.records.batches import RecordBatch, iterate_batches
 from moldau.storage.disk.cached_reads import NotCachedError
+from moldau.storage.disk.failures import NoDescriptorError
 from moldau.types import LeaderEpoch, Offset
 
 if TYPE_CHECKING:
     from moldau.broker.quorum.listener import QuorumListener
 
 _READ_BYTES = 64 << 10
+_RETRY_MS = 100
 
 
 class Appended(NamedTuple):
@@ -46,6 +49,7 @@ class CommittedBatches:
         log: MetadataLog,
         cold_reads: ColdReads,
         measurements: Measurements,
+        clock: Clock,
         on_failure: Callable[[Exception], None],
     ) -> None:
         """`on_failure`: a listener cannot follow, or the log cannot be read. Nothing is delivered
@@ -63,6 +67,7 @@ class CommittedBatches:
         self._log = log
         self._cold_reads = cold_reads
         self._measurements = measurements
+        self._clock = clock
         self._on_failure = on_failure
         self._tasks = Tasks()
         self._end_offset = 0
@@ -80,8 +85,13 @@ class CommittedBatches:
         """Everything that is committed was delivered."""
         return self.next_offset >= self._end_offset and not self._is_running
 
+    def prepare(self, image: MetadataImage) -> None:
+        """May run in any thread: the long part of `load`, which follows."""
+        for listener in self.listeners:
+            listener.prepare_snapshot(image)
+
     def load(self, image: MetadataImage) -> None:
-        """Everything up to the image's offset is replaced by it."""
+        """Everything up to the image's offset is replaced by it. Call `prepare` before."""
         self.level = image.metadata_version
         self.next_offset = image.offset + 1
         self.forget_appended()
@@ -182,6 +192,10 @@ class CommittedBatches:
             return
         try:
             await self._cold_reads.load(self._log.log, cold)
+        except NoDescriptorError:
+            # What is committed can be delivered later.
+            self._attempts = 0
+            await self._clock.sleep(_RETRY_MS)
         except KafkaError as error:
             self._fail(error)
             return

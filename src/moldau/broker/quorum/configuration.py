@@ -14,7 +14,6 @@ from moldau.storage.directory.directory import LogDirectory
 from moldau.types import ZERO_UUID, BrokerId
 
 _FIRST_BOOTSTRAP_ID = -2
-_APPEND_LINGER = "controller.quorum.append.linger.ms"
 
 
 def new_machine(config: BrokerConfig, local: Voter, log: LogView, chance: Random) -> QuorumMachine:
@@ -49,11 +48,9 @@ def quorum_options(config: BrokerConfig, local: Voter) -> QuorumOptions:
 
 
 def flush_settings(config: BrokerConfig) -> BrokerConfig:
-    """This node's leader writes records at once: what it collects are syncs. A linger time that is
-    set is the time between two of them under load; Kafka's default would only delay commits.
+    """Kafka's leader collects records for the linger time before it writes them. This node's leader
+    writes at once: what it collects are syncs, and only under load.
     """
-    if _APPEND_LINGER not in config.given:
-        return config
     interval_ms = str(config.controller_quorum_append_linger_ms)
     return BrokerConfig.parse({**config.given, "moldau.flush.interval.ms": interval_ms})
 

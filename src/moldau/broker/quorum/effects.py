@@ -46,7 +46,7 @@ from moldau.core.quorum.positions import LogPosition
 from moldau.net.clock import Clock
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.storage.disk.disk_steps import Steps
-from moldau.storage.disk.failures import DiskFullError
+from moldau.storage.disk.failures import DiskFullError, NoDescriptorError
 from moldau.types import LeaderEpoch, Offset
 
 _log = logging.getLogger(__name__)
@@ -85,6 +85,8 @@ class Effects:
         """Why the log refused the last control batch."""
         self._parts = parts
         self._not_leading = not_leading
+        self._delayed: Effect | None = None
+        """The last one that had to wait for a file descriptor."""
         self._transfer = SnapshotTransfer(parts.log)
 
     def close(self) -> None:
@@ -116,6 +118,20 @@ class Effects:
                 return self._change_disk(effect)
         return None
 
+    def may_repeat(self, effect: Effect, error: Exception) -> bool:
+        """No descriptor was free, and what the effect has done so far can be done twice. Until it
+        succeeds this node promises nothing: it votes for none, and the others elect a leader
+        without it.
+        """
+        is_repeatable = isinstance(effect, StoreElection | TruncateLog)
+        if not is_repeatable or not isinstance(error, NoDescriptorError):
+            return False
+        if effect is not self._delayed:
+            self._delayed = effect
+            _log.warning("the metadata quorum waits for a free file descriptor: %s", error.detail)
+        self._parts.measurements.delayed_writes += 1
+        return True
+
     def _change_disk(self, effect: OnDisk) -> Outcome | Steps[Outcome]:
         log = self._parts.log
         match effect:
@@ -140,6 +156,8 @@ class Effects:
         version, voters = machine.kraft_version, machine.voters
         try:
             yield from log.writing_election(election, version, voters)
+        except NoDescriptorError:
+            raise
         except DiskFullError:
             # Without it this node could not take part in any election.
             if not log.directory.reserve.release():
@@ -201,5 +219,6 @@ class Effects:
             return WriteRefused(str(error))
         yield from parts.log.starting_over(snapshot_id, parts.clock.wall_ms())
         _log.info("the metadata log continues after the leader's %s", snapshot_id.file_name)
+        yield lambda: parts.batches.prepare(loaded.image)
         parts.batches.load(loaded.image)
         return SnapshotInstalled(snapshot, loaded.changes)

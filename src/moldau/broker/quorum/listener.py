@@ -10,6 +10,11 @@ class QuorumListener:
     log; an exception stops the node, since no listener may miss a record.
     """
 
+    def prepare_snapshot(self, image: MetadataImage) -> None:
+        """The long part of `on_snapshot`, which follows with the same image. The one call that is
+        made in another thread; batches may be committed meanwhile.
+        """
+
     def on_snapshot(self, image: MetadataImage) -> None:
         """Everything up to and including `image.offset`; batches follow from there."""
 

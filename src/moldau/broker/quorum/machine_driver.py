@@ -20,6 +20,9 @@ from moldau.storage.disk.disk_steps import Steps
 Outcome: TypeAlias = Event | None
 Perform: TypeAlias = Callable[[Effect], Outcome | Steps[Outcome]]
 RunSteps: TypeAlias = Callable[[Steps[Outcome]], Awaitable[Outcome]]
+MayRepeat: TypeAlias = Callable[[Effect, Exception], bool]
+
+REPEAT_MS = 100
 
 
 class MachineDriver:
@@ -29,11 +32,13 @@ class MachineDriver:
         clock: Clock,
         perform: Perform,
         run_steps: RunSteps,
+        may_repeat: MayRepeat,
         on_failure: Callable[[Exception], None],
     ) -> None:
         """`perform` returns the event that follows from an effect, or the steps that return it;
-        `run_steps` runs them in a thread. If one of them raises, the machine has promised what did
-        not happen: `on_failure` is called, and nothing is performed any more.
+        `run_steps` runs them in a thread. If the steps raise and `may_repeat` allows it, the effect
+        is performed again after a moment. Otherwise the machine has promised what did not happen:
+        `on_failure` is called, and nothing is performed any more.
         """
         self.busy_ms = 0.0
         """Time for which the machine's events and effects have held the event loop."""
@@ -41,6 +46,7 @@ class MachineDriver:
         self._clock = clock
         self._perform = perform
         self._run_steps = run_steps
+        self._may_repeat = may_repeat
         self._on_failure = on_failure
         self._tasks = Tasks()
         self._events: deque[Event] = deque()
@@ -113,9 +119,11 @@ class MachineDriver:
         """Returns whether an effect waits for the disk."""
         while not self._is_stopped:
             if self._effects:
-                outcome = self._perform(self._effects.popleft())
+                effect = self._effects.popleft()
+                outcome = self._perform(effect)
                 if isinstance(outcome, Generator):
-                    _ = self._tasks.start(self._perform_slowly(outcome), "perform a quorum effect")
+                    slow = self._perform_slowly(effect, outcome)
+                    _ = self._tasks.start(slow, "perform a quorum effect")
                     return True
                 if outcome is not None:
                     self._follow_ups.append(outcome)
@@ -130,9 +138,9 @@ class MachineDriver:
     def _step(self, event: Event) -> None:
         self._effects.extend(self._machine.step(event, self._clock.mono_ms()))
 
-    async def _perform_slowly(self, steps: Steps[Outcome]) -> None:
+    async def _perform_slowly(self, effect: Effect, steps: Steps[Outcome]) -> None:
         try:
-            outcome = await self._run_steps(steps)
+            outcome = await self._repeated(effect, steps)
         except Exception as error:  # noqa: BLE001 - as in _run
             self._fail(error)
             return
@@ -140,6 +148,22 @@ class MachineDriver:
         if outcome is not None:
             self._follow_ups.append(outcome)
         self._run()
+
+    async def _repeated(self, effect: Effect, steps: Steps[Outcome]) -> Outcome:
+        """Until it succeeds, or a stop makes it pointless: nothing was promised yet."""
+        while True:
+            try:
+                return await self._run_steps(steps)
+            except Exception as error:
+                if not self._may_repeat(effect, error):
+                    raise
+            if not self._is_stopped:
+                await self._clock.sleep(REPEAT_MS)
+            if self._is_stopped:
+                return None
+            again = self._perform(effect)
+            assert isinstance(again, Generator), effect
+            steps = again
 
     def _fail(self, error: Exception) -> None:
         self.stop()

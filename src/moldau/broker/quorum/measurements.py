@@ -30,6 +30,8 @@ class Measurements:
         """As the leader."""
         self.records_fetched = 0
         """From leaders."""
+        self.delayed_writes = 0
+        """Votes and truncations that found no free file descriptor, and were tried again."""
         self._clock = clock
         self._stood_ms: float | None = None
 

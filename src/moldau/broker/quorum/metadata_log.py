@@ -3,8 +3,9 @@ Kafka's files. Nothing here decides anything; the quorum node owns it.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from moldau.broker.quorum.fetched_records import check_fetched, quorum_changes
 from moldau.broker.quorum.log_start import (
@@ -15,9 +16,10 @@ from moldau.broker.quorum.log_start import (
     loaded,
     read_start,
 )
-from moldau.broker.quorum.snapshots import SnapshotId, SnapshotStore
+from moldau.broker.quorum.snapshots import SnapshotId, SnapshotStore, StoredSnapshot
 from moldau.config.broker_settings.quorum import QuorumSettings
 from moldau.config.log import LogConfig
+from moldau.core.metadata.image import MetadataImage
 from moldau.core.metadata.snapshot_file import control_values
 from moldau.core.quorum.election import (
     Election,
@@ -28,10 +30,12 @@ from moldau.core.quorum.election import (
 from moldau.core.quorum.history import Changes, QuorumChange
 from moldau.core.quorum.positions import LogPosition
 from moldau.core.quorum.voters import VoterSet
+from moldau.protocol.errors import KafkaError
 from moldau.protocol.records.batches import RecordBatch, iterate_batches
 from moldau.storage.directory.checkpoints import RECOVERY_POINT_FILE, read_offsets, write_offsets
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.directory.partition_metadata import PARTITION_METADATA_FILE, write_topic_id
+from moldau.storage.disk.cached_reads import CachedReads
 from moldau.storage.disk.disk_steps import Steps, run_here
 from moldau.storage.disk.failures import CorruptCheckpointError
 from moldau.storage.disk.filesystem import read_whole, write_atomically
@@ -148,11 +152,18 @@ class MetadataLog:
 
     def append_fetched(self, records: bytes, epoch: LeaderEpoch, now_ms: int) -> Changes:
         """Appends what the leader of the epoch has sent, if it continues this log. Returns what it
-        says about the quorum. Raises KafkaError otherwise; then the log is unchanged.
+        says about the quorum. Raises KafkaError otherwise; then the log is unchanged. If it spans
+        segments, the disk may refuse the rest: then only the first part counts.
         """
+        was = self.log.log_end_offset
         fetched = check_fetched(records, self.end, epoch)
-        self.log.append_as_follower(fetched.content, epoch, now_ms)
-        return fetched.changes
+        try:
+            self.log.append_as_follower(fetched.content, epoch, now_ms)
+        except KafkaError as error:
+            if self.log.log_end_offset == was:
+                raise
+            _log.warning("records from %d on were refused: %s", self.log.log_end_offset, error)
+        return tuple(each for each in fetched.changes if each.offset < self.log.log_end_offset)
 
     def quorum_changes_from(self, offset: Offset) -> Changes:
         """The changes of the quorum in the log from there on, committed or not."""
@@ -177,12 +188,13 @@ class MetadataLog:
         changed.
         """
         found: list[LoadedSnapshot] = []
+        stored: list[StoredSnapshot] = []
         with self.directory.offline_on_error:
             yield lambda: found.append(
                 loaded(snapshot_id, self.snapshots.read_partial(snapshot_id))
             )
-            yield lambda: self.snapshots.complete(snapshot_id)
-        self.snapshots.add(snapshot_id)
+            yield lambda: stored.append(self.snapshots.complete(snapshot_id))
+        self.snapshots.add(stored[0])
         return found[0]
 
     def starting_over(self, snapshot_id: SnapshotId, now_ms: int) -> Steps[None]:
@@ -194,8 +206,8 @@ class MetadataLog:
         self.truncations += 1
         yield from self.log.starting_over(offset, offset, now_ms)
         self._start_epoch = snapshot_id.epoch
-        with self.directory.offline_on_error:
-            self.snapshots.remove_before(snapshot_id)
+        older = self.snapshots.forget_before(snapshot_id)
+        yield from self.snapshots.removing(older, self.directory)
 
     # What the quorum machine reads
 
@@ -258,27 +270,30 @@ class MetadataLog:
 
     # Retention
 
-    def is_batch_start(self, offset: int) -> bool:
-        """Followers read from the end of a snapshot, so it must end between batches."""
+    def is_batch_start(self, offset: int, reads: CachedReads) -> bool:
+        """Raises NotCachedError instead of waiting for the disk."""
         if offset == self.log.log_end_offset:
             return True
-        found = self.log.read(Offset(offset), 1, isolation=Isolation.LOG_END)
-        return RecordBatch(found.records).base_offset == offset
+        reads.next_log(1)
+        found = self.log.find(Offset(offset), 1, reads, isolation=Isolation.LOG_END)
+        return RecordBatch(self.log.take(found, reads).records).base_offset == offset
 
     def clean(self, now_ms: int) -> None:
         """Deletes old snapshots while they exceed the limits of size or age, and the segments that
         only they needed. The newest snapshot always stays.
         """
         ids = self.snapshots.ids
+        removed: list[SnapshotId] = []
         with self.log.damage_handler:
             while len(ids) > 1 and (self._is_too_much() or self._is_too_old(ids[0], now_ms)):
                 following = ids[1]
                 self.log.advance_log_start(Offset(following.offset))
                 delete_old_segments(self.log, now_ms)
-                self.snapshots.remove_before(following)
-        self.directory.do(self._removing_deleted(now_ms))
+                removed += self.snapshots.forget_before(following)
+        self.directory.do(self._removing(removed, now_ms))
 
-    def _removing_deleted(self, now_ms: int) -> Steps[None]:
+    def _removing(self, snapshots: Sequence[SnapshotId], now_ms: int) -> Steps[None]:
+        yield from self.snapshots.removing(snapshots, self.directory)
         if not self.log.is_abandoned:
             yield from self.log.removing_deleted(now_ms)
 
@@ -322,6 +337,30 @@ class MetadataLog:
                 run_here(self.storing_recovery_point())
         finally:
             self.log.abandon()
+
+
+class OpenedLog(NamedTuple):
+    """The metadata log as a start finds it, with what the quorum needs to know of it."""
+
+    log: MetadataLog
+    image: MetadataImage
+    """Of its snapshot."""
+    changes: Changes
+    """Of the quorum, in the snapshot and in all records after it."""
+    election: Election | None
+
+
+def open_metadata(
+    directory: LogDirectory, settings: QuorumSettings, flusher: GroupFlusher, now_ms: int
+) -> OpenedLog:
+    """Takes long, and may run in any thread. Raises the errors of `MetadataLog.open`."""
+    log, start = MetadataLog.open(directory, settings, flusher, now_ms)
+    try:
+        changes = start.changes + log.quorum_changes_from(Offset(start.image.offset + 1))
+        return OpenedLog(log, start.image, changes, log.read_election())
+    except BaseException:
+        log.log.abandon()
+        raise
 
 
 def _make_directory(directory: LogDirectory, path: Path) -> None:

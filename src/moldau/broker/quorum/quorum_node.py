@@ -18,7 +18,7 @@ from moldau.broker.quorum.leadership import Leadership
 from moldau.broker.quorum.listener import QuorumListener
 from moldau.broker.quorum.machine_driver import MachineDriver, Outcome
 from moldau.broker.quorum.measurements import Measurements
-from moldau.broker.quorum.metadata_log import MetadataLog
+from moldau.broker.quorum.metadata_log import MetadataLog, OpenedLog, open_metadata
 from moldau.broker.quorum.quorum_network import NoNetwork, QuorumNetwork
 from moldau.broker.quorum.snapshots import SnapshotId
 from moldau.broker.quorum.upkeep import Upkeep
@@ -26,6 +26,7 @@ from moldau.broker.quorum.waiting_requests import WaitingRequests
 from moldau.broker.records.cold_reads import ColdReads
 from moldau.broker.replicas.disk_threads import DiskThreads
 from moldau.broker.replicas.flush_rounds import FlushRounds
+from moldau.broker.replicas.log_loading import opening_logs
 from moldau.config.broker import BrokerConfig
 from moldau.core.metadata.image import MetadataImage
 from moldau.core.metadata.snapshot_file import SnapshotHead
@@ -50,6 +51,7 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.wire.schema import Message
 from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.disk.cached_reads import NotCachedError
 from moldau.storage.disk.disk_steps import Steps
 from moldau.storage.disk.failures import DiskFullError
 from moldau.storage.log.state import LogState
@@ -218,28 +220,47 @@ class QuorumNode:
         """
         self._directory.on_failure(self._directory_failed)
         try:
-            self._start(endpoints)
+            opened = await self._open()
+            self._start(opened, endpoints)
         except BaseException:
             await self.stop()
             raise
         self._upkeep.start()
 
-    def _start(self, endpoints: Sequence[VoterEndpoint] | None) -> None:
-        now_ms = self._clock.wall_ms()
-        flusher = self.flush_rounds.flusher
-        log, start = MetadataLog.open(self._directory, self._config, flusher, now_ms)
+    async def _open(self) -> OpenedLog:
+        """In a thread: a large log takes seconds."""
+        now_ms, found = self._clock.wall_ms(), list[OpenedLog]()
+
+        def open_log() -> None:
+            found.append(
+                open_metadata(self._directory, self._config, self.flush_rounds.flusher, now_ms)
+            )
+            for listener in self._listeners:
+                listener.prepare_snapshot(found[0].image)
+
+        try:
+            await opening_logs(open_log, [self._directory], self.flush_rounds)
+        except BaseException:
+            for opened in found:
+                opened.log.log.abandon()
+            raise
+        return found[0]
+
+    def _start(self, opened: OpenedLog, endpoints: Sequence[VoterEndpoint] | None) -> None:
+        log = opened.log
         local = local_voter(self._config, self._directory, endpoints)
         machine = new_machine(self._config, local, log, self._chance)
         self._running = self._assemble(log, machine)
-        self.parts.batches.load(start.image)
+        self.parts.batches.load(opened.image)
         self._network.start(self._driver.feed)
-        changes = start.changes + log.quorum_changes_from(Offset(start.image.offset + 1))
-        self._driver.start(Started(election=log.read_election(), changes=changes))
+        self._driver.start(Started(election=opened.election, changes=opened.changes))
 
     def _assemble(self, log: MetadataLog, machine: QuorumMachine) -> _Running:
         config, clock = self._config, self._clock
         measurements = self.measurements
-        batches = CommittedBatches(log, self._cold_reads, measurements, self._listener_failed)
+        batches = CommittedBatches(
+            log, self._cold_reads, measurements, clock, self._listener_failed
+        )
         batches.listeners += self._listeners
         bytes_max = config.internal_metadata_max_batch_size_in_bytes
         appends = LeaderAppends(log, batches, clock, measurements, bytes_max)
@@ -264,7 +285,9 @@ class QuorumNode:
             measurements=measurements,
         )
         effects = Effects(parts, self._not_leading)
-        driver = MachineDriver(machine, clock, effects.perform, self._run_steps, self._broken)
+        driver = MachineDriver(
+            machine, clock, effects.perform, self._run_steps, effects.may_repeat, self._broken
+        )
         return _Running(parts, effects, driver)
 
     async def _run_steps(self, steps: Steps[Outcome]) -> Outcome:
@@ -460,7 +483,7 @@ class QuorumNode:
         """
         end = image.offset + 1
         exists = SnapshotId(image.epoch, end) in self.log.snapshots.ids
-        if exists or not self.log.is_batch_start(end):
+        if exists or not self._is_batch_start(end):
             return None
         values: ControlValues = ()
         version = self._machine.kraft_version_at(image.offset)
@@ -470,6 +493,18 @@ class QuorumNode:
         return SnapshotHead(
             epoch=image.epoch, timestamp_ms=image.timestamp_ms, control_values=values
         )
+
+    def _is_batch_start(self, offset: int) -> bool:
+        """Followers read from the end of a snapshot, so it must end between batches. An image does,
+        unless a transaction is open.
+        """
+        if offset == self.parts.batches.next_offset:
+            return True
+        try:
+            return self.log.is_batch_start(offset, self._cold_reads.reads())
+        except NotCachedError:
+            # Not worth a read from the disk: there will be other images.
+            return False
 
     def snapshot_made(self, snapshot_id: SnapshotId) -> None:
         position = LogPosition(LeaderEpoch(snapshot_id.epoch), Offset(snapshot_id.offset))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from moldau.broker.quorum.quorum_node import QuorumNode
-from moldau.broker.quorum.snapshots import SnapshotId
+from moldau.broker.quorum.snapshots import SnapshotId, StoredSnapshot
 from moldau.config.broker import BrokerConfig
 from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import MetadataImage
@@ -31,7 +31,7 @@ class SnapshotMaker:
         self._config = config
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="moldau-snapshot")
-        self._running: asyncio.Future[None] | None = None
+        self._running: asyncio.Future[StoredSnapshot] | None = None
         self._is_stopped = False
         self._is_given_up = False
         self._bytes_at_last = 0
@@ -84,19 +84,17 @@ class SnapshotMaker:
                 raise KafkaError(ErrorCode.NOT_CONTROLLER, "the node stops")
             yield batch
 
-    def _finish(self, snapshot_id: SnapshotId, done: asyncio.Future[None]) -> None:
+    def _finish(self, snapshot_id: SnapshotId, done: asyncio.Future[StoredSnapshot]) -> None:
         self._running = None
         log = self._quorum.log
-        error = done.exception()
         try:
             with log.directory.offline_on_error:
-                if error is not None:
-                    raise error
-            log.snapshots.add(snapshot_id)
+                stored = done.result()
             if snapshot_id.offset < log.start_offset:
                 # Meanwhile the log has started over after a later one of the leader.
-                log.snapshots.remove(snapshot_id)
+                log.directory.do(log.snapshots.removing([snapshot_id], log.directory))
                 return
+            log.snapshots.add(stored)
             self._quorum.snapshot_made(snapshot_id)
             self._quorum.store_recovery_point()
             log.clean(self._clock.wall_ms())

@@ -5,6 +5,7 @@ one is set aside and never used.
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ from moldau.core.metadata.snapshot_file import (
     snapshot_timestamp_ms,
 )
 from moldau.protocol.errors import KafkaError, MoldauError
+from moldau.storage.directory.directory import LogDirectory
+from moldau.storage.disk.disk_steps import Steps
 from moldau.storage.disk.failures import refused_if_full
 from moldau.storage.disk.filesystem import FileSystem, read_whole
 from moldau.storage.log.damage import keep_aside
@@ -56,9 +59,16 @@ class MissingSnapshotError(MoldauError):
     """Records are gone from the log and no snapshot contains them."""
 
 
+class StoredSnapshot(NamedTuple):
+    snapshot_id: SnapshotId
+    size_bytes: int
+    timestamp_ms: int
+    """Of its last record; 0 if it is damaged, which lets it be deleted."""
+
+
 class SnapshotStore:
     """`path` is the metadata log's directory. Only methods that say so may be called in other
-    threads than the owner's.
+    threads than the owner's; the others do not wait for the disk, but for those of a start.
     """
 
     def __init__(self, filesystem: FileSystem, path: Path) -> None:
@@ -66,7 +76,7 @@ class SnapshotStore:
         self.path = path
         self.ids: list[SnapshotId] = []
         """Sorted from the oldest to the newest."""
-        self._timestamps_ms: dict[SnapshotId, int] = {}
+        self._stored: dict[SnapshotId, StoredSnapshot] = {}
 
     def load(self, log_start_offset: int) -> None:
         """Lists the existing snapshots. Unfinished ones, and those older than the log, are
@@ -81,9 +91,7 @@ class SnapshotStore:
             ):
                 self._filesystem.remove(self.path / name)
         self.ids.sort()
-        for each in self.ids:
-            # Read now, as `clean` must not wait for a disk.
-            self.timestamp_ms(each)
+        self._stored = {each: self._examined(each) for each in self.ids}
 
     def read_newest(
         self, log_start_offset: int, log_end_offset: int
@@ -101,7 +109,7 @@ class SnapshotStore:
             _log.error("%s: %s; it is moved aside, and the log is read instead", self.path, reason)
             keep_aside(self._filesystem, self.path / newest.file_name)
             self._filesystem.sync_directory(self.path)
-            self.ids.pop()
+            self._forget(newest)
         if log_start_offset == 0 and not self.ids:
             return None
         raise MissingSnapshotError(
@@ -135,16 +143,17 @@ class SnapshotStore:
         """May run in any thread. Raises DamagedSnapshotError, and KafkaError for a later format."""
         return decode_snapshot(read_whole(self._filesystem, self.partial_path(snapshot_id)))
 
-    def complete(self, snapshot_id: SnapshotId) -> None:
-        """May run in any thread: gives the partial file, which is on the disk, its final name. Call
-        `add` afterwards.
+    def complete(self, snapshot_id: SnapshotId) -> StoredSnapshot:
+        """May run in any thread: gives the partial file, which is on the disk, its final name. Pass
+        the result to `add`.
         """
         target = self.path / snapshot_id.file_name
         self._filesystem.rename(self.partial_path(snapshot_id), target)
         self._filesystem.sync_directory(self.path)
+        return self._examined(snapshot_id)
 
-    def write(self, snapshot_id: SnapshotId, batches: Iterable[bytes]) -> None:
-        """May run in any thread; call `add` afterwards. DiskFullError leaves no file."""
+    def write(self, snapshot_id: SnapshotId, batches: Iterable[bytes]) -> StoredSnapshot:
+        """May run in any thread; pass the result to `add`. DiskFullError leaves no file."""
         target, partial = self.path / snapshot_id.file_name, self.partial_path(snapshot_id)
         self._filesystem.remove(partial)
         try:
@@ -159,35 +168,44 @@ class SnapshotStore:
         except KafkaError:
             self._filesystem.remove(partial)
             raise
-        self.complete(snapshot_id)
+        return self.complete(snapshot_id)
 
-    def add(self, snapshot_id: SnapshotId) -> None:
-        self.ids.append(snapshot_id)
+    def add(self, stored: StoredSnapshot) -> None:
+        self._stored[stored.snapshot_id] = stored
+        self.ids.append(stored.snapshot_id)
         self.ids.sort()
 
-    def remove_before(self, snapshot_id: SnapshotId) -> None:
-        for older in [each for each in self.ids if each < snapshot_id]:
-            self.remove(older)
+    def forget_before(self, snapshot_id: SnapshotId) -> list[SnapshotId]:
+        """The older ones are not used any more. Returns them, for `removing`."""
+        older = [each for each in self.ids if each < snapshot_id]
+        for each in older:
+            self._forget(each)
+        return older
 
-    def remove(self, snapshot_id: SnapshotId) -> None:
-        self._filesystem.remove(self.path / snapshot_id.file_name)
+    def _forget(self, snapshot_id: SnapshotId) -> None:
         self.ids.remove(snapshot_id)
-        self._timestamps_ms.pop(snapshot_id, None)
+        del self._stored[snapshot_id]
+
+    def removing(self, snapshots: Iterable[SnapshotId], directory: LogDirectory) -> Steps[None]:
+        """Removes the files of snapshots that are not among `ids`."""
+        with directory.offline_on_error:
+            for each in snapshots:
+                yield partial(self._filesystem.remove, self.path / each.file_name)
 
     def size_in_bytes(self, snapshot_id: SnapshotId) -> int:
-        return self._filesystem.file_size(self.path / snapshot_id.file_name)
+        return self._stored[snapshot_id].size_bytes
 
     def timestamp_ms(self, snapshot_id: SnapshotId) -> int:
-        """Timestamp of its last record; 0 if it is damaged, which lets it be deleted."""
-        if snapshot_id not in self._timestamps_ms:
-            file = self._filesystem.open(self.path / snapshot_id.file_name)
-            try:
-                start = file.read(0, _HEAD_BYTES_MAX)
-            finally:
-                file.close()
-            try:
-                found_ms = snapshot_timestamp_ms(start)
-            except DamagedSnapshotError:
-                found_ms = 0
-            self._timestamps_ms[snapshot_id] = found_ms
-        return self._timestamps_ms[snapshot_id]
+        return self._stored[snapshot_id].timestamp_ms
+
+    def _examined(self, snapshot_id: SnapshotId) -> StoredSnapshot:
+        file = self._filesystem.open(self.path / snapshot_id.file_name)
+        try:
+            size_bytes, start = file.size(), file.read(0, _HEAD_BYTES_MAX)
+        finally:
+            file.close()
+        try:
+            timestamp_ms = snapshot_timestamp_ms(start)
+        except DamagedSnapshotError:
+            timestamp_ms = 0
+        return StoredSnapshot(snapshot_id, size_bytes, timestamp_ms)

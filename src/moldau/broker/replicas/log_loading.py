@@ -1,4 +1,4 @@
-"""Loads logs in a thread: after a crash that takes as long as the disk needs to read them. The
+"""Opens logs in a thread: after a crash that takes as long as the disk needs to read them. The
 event loop is free meanwhile, and may write the metadata log in one of the same directories.
 """
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,28 +34,41 @@ async def load_logs(
     """
 
     def load() -> None:
+        store.load(accepts_damage)
+        # Flush what a crash left unflushed before any partition is led or read.
+        rounds.flusher.run_round()
+        store.set_strays_aside(is_known)
+        store.is_loaded = True
+
+    store.has_begun_to_load = True
+    await opening_logs(load, [logs.directory for logs in store.logs], rounds)
+
+
+async def opening_logs(
+    work: Callable[[], None], directories: Sequence[LogDirectory], rounds: "FlushRounds"
+) -> None:
+    """Runs `work`, which opens logs of these directories, in a thread. A cancellation waits for it:
+    the thread cannot be interrupted, and it uses the directories.
+    """
+
+    def run() -> None:
         try:
-            store.load(accepts_damage)
-            # Flush what a crash left unflushed before any partition is led or read.
-            rounds.flusher.run_round()
-            store.set_strays_aside(is_known)
-            store.is_loaded = True
+            work()
         finally:
             # Each thread counts the files that it has open. The event loop opens them again.
             release_all()
 
-    store.has_begun_to_load = True
     rounds.hold()
-    guards = [_Guard(logs.directory) for logs in store.logs]
-    loading = asyncio.get_running_loop().run_in_executor(None, load)
+    guards = [_Guard(directory) for directory in directories]
+    running = asyncio.get_running_loop().run_in_executor(None, run)
     try:
-        await asyncio.shield(loading)
+        await asyncio.shield(running)
     except asyncio.CancelledError:
-        # The thread uses the directories. It ends with the log that it opens at the moment.
-        while not loading.done():
+        # The thread ends with the log that it opens at the moment.
+        while not running.done():
             with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([loading])
-        if (error := loading.exception()) is not None:
+                await asyncio.wait([running])
+        if (error := running.exception()) is not None:
             _log.warning("the logs were not loaded: %s", error)
         raise
     finally:

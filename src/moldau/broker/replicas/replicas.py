@@ -4,7 +4,7 @@ begins leader epochs, changes settings of running logs; and knows which partitio
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
@@ -33,6 +33,7 @@ from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionImage, TopicImage
 from moldau.core.partition.leader import ProposeIsr
 from moldau.net.chance import SYSTEM_CHANCE
+from moldau.net.slices import slices_of
 from moldau.net.tasks import Tasks
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
@@ -174,13 +175,18 @@ class Replicas:
         await load_logs(
             self.store, self.flush_rounds, self._log_settings.accepts_damage, self._is_known
         )
-        self._follow(MetadataDelta.between(EMPTY_IMAGE, image), image)
+        # No partition exists yet, so there is nothing to follow but the logs.
+        await slices_of(self._require_log, _partitions_of(image))
         self._pending.begin(self.tasks)
         await self.wait_caught_up()
-        for partition in self._partitions.values():
-            self._moves.resume(partition)
+        await slices_of(self._moves.resume, list(self._partitions.values()))
         self._upkeep.start(self.cold_reads)
         self.cleaning.start()
+
+    def _require_log(self, placed: tuple[TopicPartition, PartitionImage]) -> None:
+        name, partition = placed
+        if self._node_id in partition.replicas:
+            self._pending.make(name)
 
     def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """The metadata changed to `image`. Partitions are added once their logs are on the disk;
@@ -458,6 +464,12 @@ class Replicas:
         stopping = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the node is stopping")
         for partition in self._partitions.values():
             partition.close(stopping)
+
+
+def _partitions_of(image: MetadataImage) -> Iterator[tuple[TopicPartition, PartitionImage]]:
+    for name in sorted(image.topics):
+        for index, partition in image.topics[name].partitions.items():
+            yield TopicPartition(name, index), partition
 
 
 def _directory_of(image: PartitionImage, node_id: BrokerId) -> Uuid:

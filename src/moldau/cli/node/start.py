@@ -185,23 +185,30 @@ async def start_unless(stop: asyncio.Event, node: Node) -> bool:
 
 async def _start_and_stop(node: Node, ready_file: Path | None, stop: asyncio.Event) -> None:
     garbage_collection = GarbageCollection(node.clock)
-    if not await start_unless(stop, node):
-        _log.info("stopped before it was ready")
-        return
+    # Before the start: loading the metadata of a large cluster makes millions of objects.
+    garbage_collection.start()
+    try:
+        if await start_unless(stop, node):
+            await _run_until(node, ready_file, stop)
+        else:
+            _log.info("stopped before it was ready")
+    finally:
+        garbage_collection.stop()
+        await node.stop()
+
+
+async def _run_until(node: Node, ready_file: Path | None, stop: asyncio.Event) -> None:
     try:
         address = node.address
         sys.stdout.write(f"moldau ready on {address} ({node.description})\n")
         sys.stdout.flush()
         if ready_file is not None:
             _write_whole(ready_file, f"{address}\n")
-        garbage_collection.start()
         await node.wait_until_failed_or(stop)
         _log.info("stopping")
     finally:
         if ready_file is not None:
             _remove(ready_file)
-        garbage_collection.stop()
-        await node.stop()
 
 
 def _write_whole(path: Path, text: str) -> None:

@@ -86,8 +86,8 @@ class QuorumSettings(SettingGroup):
         "controller.quorum.append.linger.ms",
         INT,
         25,
-        "How long the leader of the quorum collects records before they become durable, under"
-        " load. Only if it is set: otherwise moldau.flush.interval.ms applies.",
+        "Under load, the time between two syncs of the metadata log. An append while no sync runs"
+        " is synced at once.",
         check=at_least(0),
         has_effect=True,
     )

@@ -54,4 +54,6 @@ def differing_keys(before: Mapping[K, V], after: Mapping[K, V]) -> set[K]:
     """Keys that are in one mapping only or have different values."""
     if before is after:
         return set()
+    if not before:
+        return set(after)
     return {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}

@@ -214,6 +214,10 @@ class Following:
             return True
         if not isinstance(role, Follower) or response.error is not ErrorCode.NONE:
             return False
+        if role.transfer is not None and response.snapshot == role.transfer.snapshot:
+            # Only a response was lost: the next piece is fetched.
+            self._reset_fetch_time(role)
+            return True
         self.drop_snapshot()
         if response.diverging is not None:
             self._truncate(role, response)

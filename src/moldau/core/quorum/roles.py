@@ -37,6 +37,12 @@ class Unattached:
 
 
 @dataclass(slots=True, kw_only=True)
+class SnapshotTransfer:
+    snapshot: LogPosition
+    position: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
 class Prospective:
     name: ClassVar = "prospective"
     epoch: LeaderEpoch
@@ -46,6 +52,8 @@ class Prospective:
     voted_for: VoterKey | None
     votes: Votes
     election_due_ms: float
+    transfer: SnapshotTransfer | None = None
+    """Of that leader. It continues if this node follows it again."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,12 +128,6 @@ class Leader:
     waiting: dict[Token, WaitingFetch] = field(default_factory=dict)
     change: VoterChange | None = None
     is_resigning: bool = False
-
-
-@dataclass(slots=True, kw_only=True)
-class SnapshotTransfer:
-    snapshot: LogPosition
-    position: int = 0
 
 
 @dataclass(slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from moldau.core.quorum.roles import (
     Prospective,
     Resigned,
     Role,
+    SnapshotTransfer,
     Unattached,
 )
 from moldau.core.quorum.rpc import (
@@ -227,6 +228,7 @@ class QuorumState:
                 voted_for=self._vote_in(self.epoch),
                 votes=Votes(self.voters, self.local.key.node_id),
                 election_due_ms=self._next_election_ms(),
+                transfer=_transfer_of(self.role),
             )
         )
 
@@ -249,8 +251,11 @@ class QuorumState:
     def become_follower(
         self, epoch: LeaderEpoch, leader_id: BrokerId, endpoints: Endpoints
     ) -> None:
-        voted_for = self._vote_in(epoch)
-        self._enter(self._follower(epoch, leader_id, endpoints, voted_for), is_stored=True)
+        follower = self._follower(epoch, leader_id, endpoints, self._vote_in(epoch))
+        if (epoch, leader_id) == (self.epoch, self.leader_id):
+            # The same process: it still has the same file.
+            follower.transfer = _transfer_of(self.role)
+        self._enter(follower, is_stored=True)
 
     def resign(self, successors: tuple[VoterKey, ...]) -> None:
         """The stored election stays: this node led the epoch, and will not vote in it."""
@@ -266,8 +271,9 @@ class QuorumState:
             self.announce(self.leader_id)
         if isinstance(left, Leader):
             self._refuse_waiting(left)
-        if isinstance(left, Follower) and left.transfer is not None:
-            self.emit(DropSnapshot(left.transfer.snapshot))
+        transfer = _transfer_of(left)
+        if transfer is not None and _transfer_of(role) is None:
+            self.emit(DropSnapshot(transfer.snapshot))
 
     def _refuse_waiting(self, left: Leader) -> None:
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -362,6 +368,11 @@ class QuorumState:
             successors=successors,
             election_due_ms=self._next_election_ms(),
         )
+
+
+def _transfer_of(role: Role) -> SnapshotTransfer | None:
+    """The snapshot that is being fetched from the role's leader."""
+    return role.transfer if isinstance(role, Follower | Prospective) else None
 
 
 def _shown(leader_id: BrokerId) -> str:

@@ -44,7 +44,7 @@ class LogCheckpoints:
     def __init__(self, directory: LogDirectory, logs: "Mapping[TopicPartition, Log]") -> None:
         """`logs` is a live view of the logs in use."""
         self.promised: dict[TopicPartition, Checkpointed] = {}
-        """Entries of logs that opened damaged: kept until an operator decides about the log."""
+        """Entries of logs that opened damaged, or not at all: kept until an operator decides."""
         self._directory = directory
         self._logs = logs
         # The current content of the files.

@@ -119,6 +119,8 @@ class Logs:
             raise
         except (DamagedFileError, KafkaError) as error:
             self.unreadable[entry.name] = error
+            if is_current:
+                self.checkpoints.promised[partition] = checkpointed
             return
         if log.damage is not None and is_current:
             self.checkpoints.promised[partition] = checkpointed
@@ -413,15 +415,17 @@ class Logs:
 
     def stop(self, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """Flushes everything, then writes the marker that lets the next start trust it. A directory
-        that fails on the way gets no marker.
+        that fails on the way gets no marker, nor does one with a log that could not be opened: the
+        next start must check that.
         """
         try:
             self._close_all()
             # Changed or not: the manifest is validated by their modification times.
             self.checkpoints.forget_written()
             run_here(self.checkpoints.writing())
-            self._write_manifest()
-            self.directory.mark_clean_stop(broker_epoch)
+            if not self.unreadable:
+                self._write_manifest()
+                self.directory.mark_clean_stop(broker_epoch)
         finally:
             self.directory.close()
 

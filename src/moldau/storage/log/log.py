@@ -25,6 +25,7 @@ from moldau.storage.log.read import (
 from moldau.storage.log.state import LoadedLog, LogOptions, LogState
 from moldau.storage.producers.replay import replay_segment
 from moldau.storage.producers.state import AppendOrigin
+from moldau.storage.segment.segment import Segment
 from moldau.storage.segment.walk import CorruptSegmentError
 from moldau.types import NO_EPOCH, Buffer, LeaderEpoch, Offset
 
@@ -179,11 +180,16 @@ class Log(LogState):
             yield lambda: self.filesystem.sync_directory(self.path)
             active = self.segments.active
             active.truncate_to(offset)
+            # Otherwise a power failure could bring the dropped batches back.
+            yield from _syncing(active)
             active.created_ms = now_ms
             end_offset = active.next_offset()
             self.epochs.truncate_from_end(end_offset)
             self._end_at(end_offset)
             self.log_start_offset = min(self.log_start_offset, end_offset)
+            if not self.producers.active_producers:
+                # What is left has none, either: nothing needs to be replayed.
+                self.producers.end_offset = end_offset
             self.reload_producers(now_ms)
             yield self.epochs.flush_if_possible
             return True
@@ -260,3 +266,12 @@ class Log(LogState):
                 active.seal()
         self.flush()
         self.abandon()
+
+
+def _syncing(segment: Segment) -> Steps[None]:
+    """Its file stays open meanwhile, as for a flush."""
+    segment.pins += 1
+    try:
+        yield segment.file.sync
+    finally:
+        segment.pins -= 1

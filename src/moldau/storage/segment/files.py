@@ -179,14 +179,14 @@ class SegmentFiles:
             self._checked.cut(size)
 
     def _shorten(self, size: int) -> None:
-        """Indexes first, log last: a crash in between leaves indexes that are merely sparse."""
+        """Indexes first, log last: a crash in between leaves indexes that are merely sparse. The
+        caller syncs the file.
+        """
         self.times_shortened += 1
         self._forget_after(size)
         self.offset_index.write_out()
         self.time_index.write_out()
         self.file.truncate(size)
-        # Otherwise a power failure could bring the dropped batches back.
-        self.file.sync()
 
     # Names and handles
 

@@ -224,8 +224,8 @@ class Segment(IndexedSegment):
     # Truncation
 
     def truncate_to(self, offset: Offset) -> int:
-        """Drop the batch that contains `offset` and all after it. Returns the number of bytes
-        dropped.
+        """Drop the batch that contains `offset` and all after it; the caller syncs the file.
+        Returns the number of bytes dropped.
         """
         span = self.locate(offset)
         size = self.size
