@@ -374,3 +374,17 @@ def test_a_file_that_moves_between_directories_is_never_lost() -> None:
         for _, left in disk.variants_after_crash():
             places = {path for path, content in left.files().items() if content == b"content"}
             assert places == {"/d/f"} or (synced is None and places == {"/f"})
+
+
+def test_the_durable_content_is_what_every_power_failure_leaves() -> None:
+    disk, log = disk_with_log(b"old")
+    assert disk.durable(LOG) == b"old"
+    log.append([b" and new"])
+    assert disk.durable(LOG) == b"old"
+    log.sync()
+    assert disk.durable(LOG) == b"old and new"
+    disk.rename(LOG, ROOT / "other")
+    assert disk.durable(ROOT / "other") is None
+    disk.sync_directory(ROOT)
+    assert disk.durable(ROOT / "other") == b"old and new"
+    assert disk.durable(LOG) is None

@@ -166,6 +166,42 @@ def test_a_cut_in_one_direction_leaves_the_other() -> None:
     run(story, echoes=True)
 
 
+def test_a_slow_way_delays_one_direction_until_it_heals() -> None:
+    async def story(world: World) -> None:
+        network = world.simulation.network
+        network.faults.latency = Latency(0.001, 0.001)
+        await world.listen()
+        client = await world.connect()
+        network.delay(world.machine.address, OUTSIDE_ADDRESS, 10.0)
+        client.transport.write(b"request ")
+        await world.simulation.pass_time(5)
+        assert world.served[0].received == b"request "
+        assert not client.received
+        await world.simulation.pass_time(6)
+        assert client.received == b"request "
+        network.heal()
+        client.transport.write(b"again")
+        await world.simulation.pass_time(1)
+        assert client.received == b"request again"
+
+    run(story, echoes=True)
+
+
+def test_an_observer_sees_what_is_sent_even_if_it_is_lost() -> None:
+    async def story(world: World) -> None:
+        seen: list[bytes] = []
+        world.simulation.network.on_send = lambda _end, chunk: seen.append(chunk)
+        world.simulation.network.faults.lost_answer_rate = 1.0
+        await world.listen()
+        client = await world.connect()
+        client.transport.write(b"request")
+        await world.simulation.pass_time(30)
+        assert b"".join(seen) == b"requestrequest"
+        assert not client.received
+
+    run(story, echoes=True)
+
+
 def test_a_lost_answer_is_a_broken_connection() -> None:
     async def story(world: World) -> None:
         world.simulation.network.faults.lost_answer_rate = 1.0

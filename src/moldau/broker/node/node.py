@@ -10,6 +10,7 @@ from moldau.broker.metrics.counters import Metrics
 from moldau.broker.metrics.server import MetricsServer
 from moldau.broker.node.assembly import NodeParts
 from moldau.broker.node.host import Host
+from moldau.broker.node.metadata_parts import MetadataParts
 from moldau.broker.node.startup import (
     NodeOptions,
     check_can_run,
@@ -185,6 +186,13 @@ class Node:
     @property
     def current_config(self) -> BrokerConfig:
         return self.config if self._parts is None else self._parts.settings.current
+
+    @property
+    def metadata(self) -> MetadataParts:
+        """The parts that follow the cluster's metadata. Raises MoldauError if the node does not
+        run.
+        """
+        return self._running().metadata
 
     @property
     def services(self) -> BrokerServices:

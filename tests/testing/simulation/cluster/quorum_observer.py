@@ -1,0 +1,244 @@
+"""Watches all nodes of a simulated cluster after every callback: Raft's promises hold, and every
+node has the same committed metadata (I7 to I10).
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from testing.simulation.cluster.leader_observer import LeaderObserver
+from testing.simulation.cluster.log_mirror import Entry, LogMirror
+from testing.simulation.cluster.metadata_history import MetadataHistory
+from testing.simulation.cluster.wire_observer import WireObserver
+from testing.simulation.history import expect
+
+from moldau.broker.node.metadata_parts import MetadataParts
+from moldau.broker.quorum.effects import QuorumParts
+from moldau.broker.quorum.log_start import loaded
+from moldau.broker.quorum.snapshots import SnapshotId
+from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage
+from moldau.core.quorum.roles import Leader, Role
+from moldau.core.quorum.rpc import UNKNOWN_LEADERSHIP
+from moldau.protocol.errors import MoldauError
+from moldau.testing.simulation.node import SimulatedNode
+from moldau.testing.simulation.process import Process
+from moldau.testing.simulation.simulation import Simulation
+
+
+@dataclass
+class Watched:
+    """A node, and what the observer last saw of it."""
+
+    node: SimulatedNode
+    mirror: LogMirror = field(default_factory=LogMirror)
+    life: Process | None = None
+    metadata: MetadataParts | None = None
+    parts: QuorumParts | None = None
+    """Those of this life, once its quorum runs."""
+    role: Role | None = None
+    ends: tuple[int, ...] = ()
+    compared: int = 0
+    """Everything before this offset is as it was committed."""
+    image: MetadataImage = EMPTY_IMAGE
+    snapshots: dict[SnapshotId, None] = field(default_factory=dict)
+    """Compared already."""
+
+    @property
+    def name(self) -> str:
+        return f"node {self.node.node_id}"
+
+
+class QuorumObserver:
+    def __init__(self, simulation: Simulation, nodes: list[SimulatedNode]) -> None:
+        self.history = MetadataHistory()
+        self.counts: Counter[str] = Counter()
+        self.failure: AssertionError | None = None
+        """The first promise that was broken. Raised by `check`, and from then on nothing is
+        watched.
+        """
+        self._watched = {each.machine.address: Watched(each) for each in nodes}
+        by_address = {each.machine.address: each for each in nodes}
+        self._wire = WireObserver(by_address, self._flushed_offset)
+        self._leaders: dict[int, int] = {}
+        self._leading = LeaderObserver({each.node_id: each for each in nodes})
+        self._loop = simulation.loop
+        simulation.loop.on_turn = self._turned
+        simulation.network.on_send = self._sent
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def leading(self) -> SimulatedNode | None:
+        """The leader of the latest epoch, as long as it leads."""
+        leading = {
+            each.parts.machine.epoch: each.node
+            for each in self._watched.values()
+            if each.parts is not None
+            and each.life is not None
+            and not each.life.is_dead
+            and each.parts.machine.is_leader
+        }
+        return leading[max(leading)] if leading else None
+
+    def image_of(self, node: SimulatedNode) -> MetadataImage:
+        metadata = self._watched[node.machine.address].metadata
+        return EMPTY_IMAGE if metadata is None else metadata.feed.image
+
+    # Watching
+
+    def _sent(self, end: object, chunk: bytes) -> None:
+        if self.failure is None:
+            try:
+                self._wire.sent(end, chunk)  # type: ignore[arg-type]
+            except AssertionError as error:
+                self.failure = error
+
+    def _turned(self, process: Process) -> None:
+        watched = self._watched.get(process.address)
+        if watched is None or self.failure is not None:
+            return
+        if watched.life is not process:
+            watched.life = process
+            watched.metadata = watched.parts = None
+            watched.role, watched.ends = None, ()
+            watched.compared = 0
+            watched.mirror.begin_life()
+        try:
+            if watched.parts is None:
+                self._begin(watched)
+            if watched.parts is not None:
+                self._look(watched, watched.parts)
+        except AssertionError as error:
+            self.failure = error
+
+    def _begin(self, watched: Watched) -> None:
+        if watched.node.node is None:
+            return
+        try:
+            metadata = watched.node.node.metadata
+        except MoldauError:
+            return
+        if metadata.quorum.leadership is not UNKNOWN_LEADERSHIP:
+            watched.metadata, watched.parts = metadata, metadata.quorum.parts
+
+    def _look(self, watched: Watched, parts: QuorumParts) -> None:
+        machine, log = parts.machine, parts.log.log
+        self._leading.turned(watched.node, machine.role, self._loop.time() * 1000)
+        ends = (
+            log.log_end_offset,
+            log.flushed_offset,
+            log.log_start_offset,
+            parts.log.truncations,
+            machine.high_watermark,
+            machine.epoch,
+        )
+        if ends != watched.ends or machine.role is not watched.role:
+            self._check_role(watched, parts)
+            self._check_log(watched, parts)
+            watched.ends, watched.role = ends, machine.role
+        assert watched.metadata is not None
+        image = watched.metadata.feed.image
+        if image is not watched.image:
+            watched.image = image
+            self.history.check_image(watched.name, image)
+        if len(watched.snapshots) != len(parts.log.snapshots.ids):
+            self._check_snapshots(watched, parts)
+
+    def _flushed_offset(self, address: str) -> int | None:
+        parts = self._watched[address].parts
+        if parts is None or parts.machine.local.key not in parts.machine.voters:
+            return None
+        return parts.log.flushed_offset
+
+    # Checks
+
+    def _check_role(self, watched: Watched, parts: QuorumParts) -> None:
+        machine = parts.machine
+        promised = self._wire.promised[watched.node.machine.address]
+        expect(
+            machine.epoch >= promised,
+            f"{watched.name} is in epoch {machine.epoch} after it spoke of {promised}",
+        )
+        if isinstance(machine.role, Leader) and machine.role is not watched.role:
+            other = self._leaders.setdefault(machine.epoch, watched.node.node_id)
+            expect(
+                other == watched.node.node_id,
+                f"nodes {other} and {watched.node.node_id} lead epoch {machine.epoch}",
+            )
+            self.counts["election"] += 1
+
+    def _check_log(self, watched: Watched, parts: QuorumParts) -> None:
+        was_truncated = bool(watched.ends) and parts.log.truncations != watched.ends[3]
+        removed = watched.mirror.refresh(parts.log)
+        if was_truncated:
+            self.counts["truncation"] += 1
+            watched.compared = 0
+        for entry in removed:
+            committed = self.history.entry_at(entry.base_offset)
+            expect(
+                committed is None or not committed.is_same(entry),
+                f"{watched.name} has lost offset {entry.base_offset}, which is committed",
+            )
+        high_watermark = parts.machine.high_watermark
+        expect(
+            high_watermark <= parts.log.log.log_end_offset,
+            f"{watched.name} commits beyond its log",
+        )
+        if high_watermark > self.history.end_offset:
+            self._commit(watched, parts, high_watermark)
+        self._compare(watched, min(high_watermark, self.history.end_offset))
+
+    def _commit(self, watched: Watched, parts: QuorumParts, high_watermark: int) -> None:
+        machine, name = parts.machine, watched.name
+        expect(
+            self._leaders.get(machine.epoch) == watched.node.node_id,
+            f"{name} commits first, and does not lead epoch {machine.epoch}",
+        )
+        last = watched.mirror.entry_at(high_watermark - 1)
+        expect(last is not None, f"{name} commits a part of a batch before {high_watermark}")
+        assert last is not None
+        expect(
+            last.epoch == machine.epoch,
+            f"{name} commits a record of epoch {last.epoch} in epoch {machine.epoch}",
+        )
+        self._check_majority(watched, parts, last)
+        for entry in watched.mirror.entries(self.history.end_offset, high_watermark):
+            self.history.commit(entry)
+        expect(
+            self.history.end_offset == high_watermark,
+            f"{name} commits {high_watermark}, but has entries up to {self.history.end_offset}",
+        )
+        self._leading.committed(watched.node, self.history.image, self._loop.time() * 1000)
+
+    def _check_majority(self, watched: Watched, parts: QuorumParts, last: Entry) -> None:
+        voters = parts.machine.voters.by_id
+        holders = [
+            each.node.node_id
+            for each in self._watched.values()
+            if each.node.node_id in voters and each.mirror.holds(last)
+        ]
+        expect(
+            len(holders) > len(voters) // 2,
+            f"{watched.name} commits offset {last.last_offset}, which only nodes {holders} have on "
+            "their disks",
+        )
+
+    def _compare(self, watched: Watched, end: int) -> None:
+        start = max(watched.compared, watched.mirror.start_offset)
+        for entry in watched.mirror.entries(start, end):
+            committed = self.history.entry_at(entry.base_offset)
+            expect(
+                committed is not None and committed.is_same(entry),
+                f"{watched.name} has {entry[:4]} at offset {entry.base_offset}, "
+                f"{None if committed is None else committed[:4]} was committed",
+            )
+        watched.compared = max(end, watched.compared)
+
+    def _check_snapshots(self, watched: Watched, parts: QuorumParts) -> None:
+        store = parts.log.snapshots
+        for snapshot_id in store.ids:
+            if snapshot_id not in watched.snapshots and snapshot_id.offset > 0:
+                image = loaded(snapshot_id, store.read(snapshot_id)).image
+                self.history.check_image(f"a snapshot of {watched.name}", image)
+                self.counts["snapshot"] += 1
+        watched.snapshots = dict.fromkeys(store.ids)
