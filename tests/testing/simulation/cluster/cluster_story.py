@@ -86,7 +86,7 @@ class ClusterStory:
         await self._create_topics()
         self._nemesis.draw_network_faults()
         tasks = [asyncio.ensure_future(actor.run(self._work)) for actor in self._actors()]
-        for _ in range(self._chance.randint(4, 12)):
+        for _ in range(self._chance.randint(4, 16)):
             await self._clock.sleep(self._chance.choice([5, 50, 500, 2_000, 6_000]))
             await self._nemesis.strike()
             self._raise_early([*running, *tasks])
@@ -234,6 +234,7 @@ def drawn_settings(chance: Random) -> dict[str, str]:
         "broker.heartbeat.interval.ms": chance.choice(["500", "2000"]),
         "broker.session.timeout.ms": chance.choice(["3000", "9000"]),
         "controller.quorum.fetch.timeout.ms": chance.choice(["1000", "2000"]),
+        "controller.quorum.election.timeout.ms": chance.choice(["30", "1000"]),
         "controller.quorum.fetch.max.bytes": chance.choice(["300", "1048576"]),
         "controller.quorum.fetch.snapshot.max.bytes": chance.choice(["700", "1048576"]),
         "log.flush.offset.checkpoint.interval.ms": chance.choice(["100", "60000"]),

@@ -57,7 +57,10 @@ class Nemesis:
             ("full disk", self._fill_disk),
             ("disk error", self._fail_disk),
             ("fault of a new leader", self._strike_new_leader),
+            ("faults of voters", self._strike_voters),
         ]
+        self._voters_die_rate = 0.0
+        observer.on_vote = self._voted
 
     def draw_network_faults(self) -> None:
         faults, chance = self._simulation.network.faults, self._chance
@@ -78,7 +81,7 @@ class Nemesis:
             if isinstance(result, Exception):
                 raise result
         faults = self._simulation.network.faults
-        faults.break_rate = faults.lost_answer_rate = 0.0
+        faults.break_rate = faults.lost_answer_rate = self._voters_die_rate = 0.0
         self._simulation.network.heal()
         for keeper in self._keepers:
             keeper.is_calm = True
@@ -206,6 +209,26 @@ class Nemesis:
         self._switch_off(keeper)
 
     # When something happens
+
+    async def _strike_voters(self) -> None:
+        """For a while they die right after they have voted, and are soon back; an election comes
+        with it.
+        """
+        self._voters_die_rate = 0.7
+        self._switch_off(self._victim())
+        await self._clock.sleep(self._chance.choice([5_000, 15_000]))
+        self._voters_die_rate = 0.0
+
+    def _voted(self, address: str) -> None:
+        if self._chance.random() >= self._voters_die_rate:
+            return
+        keeper = next(each for each in self._keepers if each.machine.address == address)
+        self._counts["death after a vote"] += 1
+        keeper.rest(self._chance.choice([0, 0, 100]))
+        if self._chance.random() < 0.5:
+            keeper.machine.kill()
+        else:
+            keeper.machine.cut_power()
 
     async def _strike_new_leader(self) -> None:
         """Just when a node was elected, or while it commits its first records."""

@@ -3,6 +3,7 @@ node has the same committed metadata (I7 to I10).
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from testing.simulation.cluster.leader_observer import LeaderObserver
@@ -51,6 +52,8 @@ class QuorumObserver:
     def __init__(self, simulation: Simulation, nodes: list[SimulatedNode]) -> None:
         self.history = MetadataHistory()
         self.counts: Counter[str] = Counter()
+        self.on_vote: Callable[[str], None] = _nothing
+        """Called with the address of a voter, right after it has given its vote to another."""
         self.failure: AssertionError | None = None
         """The first promise that was broken. Raised by `check`, and from then on nothing is
         watched.
@@ -110,6 +113,10 @@ class QuorumObserver:
                 self._look(watched, watched.parts)
         except AssertionError as error:
             self.failure = error
+        if self._wire.voted:
+            for address in self._wire.voted:
+                self.on_vote(address)
+            self._wire.voted.clear()
 
     def _begin(self, watched: Watched) -> None:
         if watched.node.node is None:
@@ -242,3 +249,7 @@ class QuorumObserver:
                 self.history.check_image(f"a snapshot of {watched.name}", image)
                 self.counts["snapshot"] += 1
         watched.snapshots = dict.fromkeys(store.ids)
+
+
+def _nothing(_address: str) -> None:
+    """In place of a fault."""

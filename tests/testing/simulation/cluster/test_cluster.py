@@ -17,7 +17,7 @@ HAPPENS = (
     "acknowledged", "committed", "election", "truncation", "snapshot", "power cut",
     "power cut of several", "kill", "death in an effect", "death in a start", "stop", "pause",
     "cut in one direction", "isolation", "delay", "broken connections", "slow disk", "full disk",
-    "disk error", "fault of a new leader",
+    "disk error", "fault of a new leader", "faults of voters", "death after a vote",
 )  # fmt: skip
 
 

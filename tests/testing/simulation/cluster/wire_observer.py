@@ -33,6 +33,8 @@ class WireObserver:
         """
         self.promised: dict[str, int] = dict.fromkeys(nodes, 0)
         """By address: the highest epoch that the node has named to others."""
+        self.voted: list[str] = []
+        """Addresses of voters whose votes for others have left since the list was emptied."""
         self._nodes = nodes
         self._flushed_offset = flushed_offset
         self._ballots: dict[tuple[str, int], int] = {}
@@ -89,6 +91,7 @@ class WireObserver:
         wanted = request.topics[0].partitions[0]
         if answer.topics and answer.topics[0].partitions[0].vote_granted and not wanted.pre_vote:
             self._votes(end.process.address, wanted.replica_epoch, wanted.replica_id)
+            self.voted.append(end.process.address)
 
     # Checks
 
