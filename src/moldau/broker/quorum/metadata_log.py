@@ -84,6 +84,8 @@ class MetadataLog:
         path = directory.path_of(METADATA_PARTITION)
         with directory.offline_on_error:
             _make_directory(directory, path)
+            # After a kill, the names of the last vote and of a snapshot may not be on the disk.
+            directory.filesystem.sync_directory(path)
             options = LogOptions(
                 config=_log_config(settings), flush_policy="group", flusher=flusher
             )

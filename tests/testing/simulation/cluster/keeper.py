@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections import Counter
 
 _LOOK_MS = 40
+_FAILED_START_MS = 500
 _DEADLY_START_RATE = 0.05
 
 
@@ -27,6 +28,10 @@ class Keeper:
         self.machine = node.machine
         self.has_disk_trouble = False
         """Only then a node may fail."""
+        self.is_disk_broken = False
+        """A sync failed, or may have: nothing can be known about what the disk has. Its machine is
+        switched off before the node starts again.
+        """
         self.is_calm = False
         """Nothing fails any more."""
         self.is_up = False
@@ -67,6 +72,9 @@ class Keeper:
 
     async def _start(self) -> bool:
         self._counts["start"] += 1
+        if self.is_disk_broken:
+            self.machine.cut_power()
+            self.is_disk_broken = False
         if not self.is_calm and self._chance.random() < _DEADLY_START_RATE:
             self._counts["death in a start"] += 1
             dies_at = self._chance.choice([self.machine.cut_power_at, self.machine.kill_at])
@@ -79,7 +87,7 @@ class Keeper:
             # No quorum in time, or a disk that is full. Its process exits.
             self._counts["failed start"] += 1
             self.machine.kill()
-            self.rest(_LOOK_MS)
+            self.rest(_FAILED_START_MS)
             return False
         self.machine.spare()
         self.is_up = True

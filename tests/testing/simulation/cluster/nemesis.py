@@ -199,9 +199,8 @@ class Nemesis:
         keeper.machine.clear_disk()
 
     async def _fail_disk(self) -> None:
-        """Nothing can be known about what such a disk has: the power goes, too."""
         keeper = self._victim()
-        keeper.has_disk_trouble = True
+        keeper.has_disk_trouble = keeper.is_disk_broken = True
         error = OSError(errno.EIO, "Input/output error")
         rate = self._chance.choice([0.02, 0.5])
         keeper.machine.disk.fail_by_chance(self._chance, rate, error)

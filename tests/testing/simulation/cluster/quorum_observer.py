@@ -130,7 +130,9 @@ class QuorumObserver:
 
     def _look(self, watched: Watched, parts: QuorumParts) -> None:
         machine, log = parts.machine, parts.log.log
-        self._leading.turned(watched.node, machine.role, self._loop.time() * 1000)
+        assert watched.metadata is not None
+        if watched.metadata.quorum.failure is None:
+            self._leading.turned(watched.node, machine.role, self._loop.time() * 1000)
         ends = (
             log.log_end_offset,
             log.flushed_offset,
@@ -143,7 +145,6 @@ class QuorumObserver:
             self._check_role(watched, parts)
             self._check_log(watched, parts)
             watched.ends, watched.role = ends, machine.role
-        assert watched.metadata is not None
         image = watched.metadata.feed.image
         if image is not watched.image:
             watched.image = image

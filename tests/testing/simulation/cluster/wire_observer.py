@@ -111,9 +111,9 @@ class WireObserver:
         self._promises(address, epoch)
         stored = self._stored(address)
         voted = None if stored.voted_for is None else stored.voted_for.node_id
-        # It may have begun a later epoch already.
+        # It may have begun a later epoch already, or have won this one.
         expect(
-            stored.epoch > epoch or voted == candidate,
+            stored.epoch > epoch or candidate in {voted, stored.leader_id},
             f"{address} votes for {candidate} in epoch {epoch}, and has {stored} on its disk",
         )
         earlier = self._ballots.setdefault((address, epoch), candidate)
