@@ -246,3 +246,24 @@ def test_a_closed_connection_ends_at_the_other_end_after_its_bytes() -> None:
         assert client.lost == [None]
 
     run(story)
+
+
+def test_a_connection_that_its_program_gives_up_is_closed() -> None:
+    async def story(world: World) -> None:
+        await world.listen()
+        given_up = Recorder()
+
+        def give_up() -> Recorder:
+            connecting.cancel()
+            return given_up
+
+        connecting = asyncio.ensure_future(
+            world.simulation.loop.create_connection(give_up, world.machine.address, PORT)
+        )
+        await asyncio.wait([connecting])
+        await world.simulation.pass_time(1)
+        assert connecting.cancelled()
+        assert given_up.lost == [None]
+        assert [served.lost for served in world.served] == [[None]]
+
+    run(story)

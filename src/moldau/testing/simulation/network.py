@@ -177,8 +177,12 @@ class SimulatedNetwork:
             self.accept(port, far)
         opened = self.loop.create_future()
         self.loop.call_soon(near.open)
-        self.loop.call_soon(opened.set_result, None)
-        await opened
+        self.loop.call_soon(_open, opened)
+        try:
+            await opened
+        except BaseException:
+            near.close()
+            raise
         return near, protocol
 
     def accept(self, port: _Port, end: End) -> None:
@@ -290,6 +294,12 @@ class MachineNetwork:
 
     def full_name(self) -> str:
         return self._address
+
+
+def _open(opened: "asyncio.Future[None]") -> None:
+    """Unless its program has given it up."""
+    if not opened.done():
+        opened.set_result(None)
 
 
 def _nothing(_end: End, _chunk: bytes) -> None:

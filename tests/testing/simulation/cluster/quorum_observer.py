@@ -3,8 +3,8 @@ node has the same committed metadata (I7 to I10).
 """
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from testing.simulation.cluster.leader_observer import LeaderObserver
 from testing.simulation.cluster.log_mirror import Entry, LogMirror
@@ -23,6 +23,9 @@ from moldau.protocol.errors import MoldauError
 from moldau.testing.simulation.node import SimulatedNode
 from moldau.testing.simulation.process import Process
 from moldau.testing.simulation.simulation import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass
