@@ -8,6 +8,7 @@ from typing import Any
 
 from testing.simulation.actors import Work
 from testing.simulation.cluster.metadata_history import MetadataHistory
+from testing.simulation.cluster.quorum_observer import QuorumObserver
 from testing.simulation.history import History, expect, read
 from testing.simulation.talking import Client
 
@@ -42,16 +43,20 @@ _numbers = count
 
 
 class Admin:
-    """Creates, changes and deletes topics that others create, change and delete, too. An answer
-    is right if the committed metadata was so at some time between the request and the answer.
+    """Creates, changes and deletes topics that others create, change and delete, too. A change that
+    is acknowledged was committed between the request and the answer. A refusal is right if it was
+    right at some time since the request, or since a controller that still believes to lead was up
+    to date: as in Kafka, one whose successor it does not know may refuse what has become possible.
     """
 
     def __init__(
-        self, client: Client, metadata: MetadataHistory, chance: Random, values: "_numbers[int]"
+        self, client: Client, observer: QuorumObserver, chance: Random, values: "_numbers[int]"
     ) -> None:
         self.answers = 0
+        self._observer = observer
+        self._refused_since = 0
         self._client = client
-        self._metadata = metadata
+        self._metadata = observer.history
         self._chance = chance
         self._values = values
 
@@ -64,6 +69,7 @@ class Admin:
     async def _ask(self, request: Message) -> Any:
         """None if the outcome is not known."""
         version = API_VERSIONS[ApiKey(request.API_KEY)].latest_stable
+        self._refused_since = self._observer.oldest_leading()
         try:
             return await self._client.ask(request, version)
         except ChannelError:
@@ -79,7 +85,7 @@ class Admin:
         if made.error_code == ErrorCode.NONE:
             self._expect_at(self._metadata.created.get(made.topic_id), began, f"{name} is created")
         elif made.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
-            self._expect_some(began, name, exists=True)
+            self._expect_some(name, exists=True)
 
     async def _delete(self, name: str) -> None:
         began = self._metadata.end_offset
@@ -91,7 +97,7 @@ class Admin:
         if gone.error_code == ErrorCode.NONE:
             self._expect_at(self._metadata.removed.get(gone.topic_id), began, f"{name} is deleted")
         elif gone.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self._expect_some(began, name, exists=False)
+            self._expect_some(name, exists=False)
 
     async def _configure(self, name: str) -> None:
         began, value = self._metadata.end_offset, str(1_000_000_000 + next(self._values))
@@ -107,7 +113,7 @@ class Admin:
             offset = self._metadata.configured.get((name, value))
             self._expect_at(offset, began, f"{name} has retention.ms {value}")
         elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self._expect_some(began, name, exists=False)
+            self._expect_some(name, exists=False)
 
     async def _grow(self, name: str) -> None:
         began = self._metadata.end_offset
@@ -122,7 +128,7 @@ class Admin:
             sizes = [_size(image, name) for image in self._metadata.images_since(began)]
             expect(size in sizes, f"{name} has {size} partitions, but had {sizes}")
         elif code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self._expect_some(began, name, exists=False)
+            self._expect_some(name, exists=False)
 
     def _expect_at(self, offset: int | None, began: int, what: str) -> None:
         self.answers += 1
@@ -132,13 +138,13 @@ class Admin:
             "before the request",
         )
 
-    def _expect_some(self, began: int, name: str, *, exists: bool) -> None:
+    def _expect_some(self, name: str, *, exists: bool) -> None:
         self.answers += 1
-        images = self._metadata.images_since(began)
+        images = self._metadata.images_since(self._refused_since)
         expect(
             any((image.topic(name) is not None) == exists for image in images),
             f"{name} {'exists' if exists else 'does not exist'}, says the controller; at no time "
-            f"since offset {began} that was so",
+            f"since offset {self._refused_since} that was so",
         )
 
 

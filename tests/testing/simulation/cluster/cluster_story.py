@@ -126,8 +126,8 @@ class ClusterStory:
             IdempotentProducer(self._client("b"), history, chance("b"), "b"),
             GroupMember(self._client("m"), history, chance("m")),
             Reader(self._client("r"), history, chance("r")),
-            Admin(self._client("s"), metadata, chance("s"), values),
-            Admin(self._client("t"), metadata, chance("t"), values),
+            Admin(self._client("s"), self.observer, chance("s"), values),
+            Admin(self._client("t"), self.observer, chance("t"), values),
             Imposter(controllers, metadata, chance("i")),
         ]
 

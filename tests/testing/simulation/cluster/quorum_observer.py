@@ -78,13 +78,26 @@ class QuorumObserver:
         """The leader of the latest epoch, as long as it leads."""
         leading = {
             each.parts.machine.epoch: each.node
+            for each in self._all_leading()
+            if each.parts is not None
+        }
+        return leading[max(leading)] if leading else None
+
+    def oldest_leading(self) -> int:
+        """The end of the metadata that the most outdated of all nodes that lead has."""
+        ends = [each.image.offset + 1 for each in self._all_leading()]
+        return min([*ends, self.history.end_offset])
+
+    def _all_leading(self) -> "list[Watched]":
+        """Nodes that believe to lead."""
+        return [
+            each
             for each in self._watched.values()
             if each.parts is not None
             and each.life is not None
             and not each.life.is_dead
             and each.parts.machine.is_leader
-        }
-        return leading[max(leading)] if leading else None
+        ]
 
     def image_of(self, node: SimulatedNode) -> MetadataImage:
         metadata = self._watched[node.machine.address].metadata
