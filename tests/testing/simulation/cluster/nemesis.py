@@ -92,9 +92,9 @@ class Nemesis:
 
     # Whom it hits
 
-    def _victim(self) -> Keeper:
+    def _victim(self, leader_rate: float = _LEADER_RATE) -> Keeper:
         leader = self._observer.leading()
-        if leader is not None and self._chance.random() < _LEADER_RATE:
+        if leader is not None and self._chance.random() < leader_rate:
             return next(each for each in self._keepers if each.node is leader)
         return self._chance.choice(self._keepers)
 
@@ -152,17 +152,26 @@ class Nemesis:
         network.heal()
 
     async def _isolate(self) -> None:
-        """A group of nodes from the others, in both directions. Clients reach all of them."""
+        """A group of nodes from the others, in both directions. Clients reach all of them, so a
+        leader among them takes requests. Sometimes it ends before it is back.
+        """
         network = self._simulation.network
         addresses = [each.machine.address for each in self._keepers]
-        leader = self._victim().machine.address
-        count = self._chance.randint(0, len(addresses) // 2)
-        group = {leader, *self._chance.sample(addresses, count)}
+        victim = self._victim(leader_rate=0.8)
+        count = self._chance.choice([0, 0, 1, len(addresses) // 2])
+        group = {victim.machine.address, *self._chance.sample(addresses, count)}
         for one in addresses:
             for other in addresses:
                 if (one in group) != (other in group):
                     network.cut(one, other)
         await self._last()
+        ending = self._chance.randrange(6)
+        if ending == 0:
+            victim.ask_to_stop()
+        elif ending == 1:
+            victim.machine.kill()
+        if ending <= 1:
+            await self._last()
         network.heal()
 
     async def _delay(self) -> None:
@@ -210,13 +219,20 @@ class Nemesis:
     # When something happens
 
     async def _strike_voters(self) -> None:
-        """For a while they die right after they have voted, and are soon back; an election comes
-        with it.
+        """For a while they die right after they have voted, and are soon back. Elections come with
+        it, and requests to vote are late.
         """
+        network = self._simulation.network
         self._voters_die_rate = 0.7
-        self._switch_off(self._victim())
-        await self._clock.sleep(self._chance.choice([5_000, 15_000]))
+        for _ in range(self._chance.randint(1, 4)):
+            for keeper in self._keepers:
+                for other in self._others(keeper):
+                    delay_s = self._chance.choice([0.0, 0.02, 0.1, 0.5])
+                    network.delay(keeper.machine.address, other, delay_s)
+            self._switch_off(self._victim())
+            await self._clock.sleep(self._chance.choice([1_000, 4_000]))
         self._voters_die_rate = 0.0
+        network.heal()
 
     def _voted(self, address: str) -> None:
         if self._chance.random() >= self._voters_die_rate:

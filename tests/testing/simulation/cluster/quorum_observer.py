@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from testing.simulation.cluster.leader_observer import LeaderObserver
 from testing.simulation.cluster.log_mirror import Entry, LogMirror
 from testing.simulation.cluster.metadata_history import MetadataHistory
-from testing.simulation.cluster.wire_observer import WireObserver
+from testing.simulation.cluster.wire_observer import Acknowledgement, WireObserver
 from testing.simulation.history import expect
 
 from moldau.broker.node.metadata_parts import MetadataParts
@@ -63,7 +63,7 @@ class QuorumObserver:
         """
         self._watched = {each.machine.address: Watched(each) for each in nodes}
         by_address = {each.machine.address: each for each in nodes}
-        self._wire = WireObserver(by_address, self._flushed_offset)
+        self._wire = WireObserver(by_address, self._check_acknowledgement)
         self._leaders: dict[int, int] = {}
         self._leading = LeaderObserver({each.node_id: each for each in nodes})
         self._loop = simulation.loop
@@ -168,13 +168,21 @@ class QuorumObserver:
         if len(watched.snapshots) != len(parts.log.snapshots.ids):
             self._check_snapshots(watched, parts)
 
-    def _flushed_offset(self, address: str) -> int | None:
-        parts = self._watched[address].parts
-        if parts is None or parts.machine.local.key not in parts.machine.voters:
-            return None
-        return parts.log.flushed_offset
-
     # Checks
+
+    def _check_acknowledgement(self, fetch: Acknowledgement) -> None:
+        """Only one that the leader counts: a fetch may leave after a truncation."""
+        parts = self._watched[fetch.address].parts
+        if parts is None or parts.machine.local.key not in parts.machine.voters:
+            return
+        counted = self._watched[fetch.leader_address].mirror.entry_at(fetch.offset - 1)
+        if counted is None or counted.epoch != fetch.epoch:
+            return
+        flushed = parts.log.flushed_offset
+        expect(
+            fetch.offset <= flushed,
+            f"{fetch.address} acknowledges offset {fetch.offset}, and has flushed {flushed}",
+        )
 
     def _check_role(self, watched: Watched, parts: QuorumParts) -> None:
         machine = parts.machine

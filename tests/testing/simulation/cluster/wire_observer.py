@@ -4,7 +4,7 @@ epoch are on the disk before anything relies on them, and so are acknowledged re
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from testing.simulation.history import expect
 
@@ -24,19 +24,27 @@ _OF_VOTERS = frozenset({ApiKey.VOTE, ApiKey.FETCH, ApiKey.BEGIN_QUORUM_EPOCH})
 _NOTHING = Election(epoch=0)
 
 
+class Acknowledgement(NamedTuple):
+    """A fetch of the metadata log: the follower has everything before the offset."""
+
+    address: str
+    leader_address: str
+    offset: int
+    epoch: int
+    """Of the record before."""
+
+
 class WireObserver:
     def __init__(
-        self, nodes: dict[str, SimulatedNode], flushed_offset: Callable[[str], int | None]
+        self, nodes: dict[str, SimulatedNode], acknowledged: Callable[[Acknowledgement], None]
     ) -> None:
-        """`nodes` by address. `flushed_offset`: how much of a voter's log is on its disk; None if
-        nothing counts its acknowledgements.
-        """
+        """`nodes` by address. `acknowledged` is called for each fetch."""
         self.promised: dict[str, int] = dict.fromkeys(nodes, 0)
         """By address: the highest epoch that the node has named to others."""
         self.voted: list[str] = []
         """Addresses of voters whose votes for others have left since the list was emptied."""
         self._nodes = nodes
-        self._flushed_offset = flushed_offset
+        self._acknowledged = acknowledged
         self._ballots: dict[tuple[str, int], int] = {}
         self._begun: dict[End, bytes] = {}
         """Unfinished frames."""
@@ -54,19 +62,18 @@ class WireObserver:
                 break
             frame, content = content[LENGTH_BYTES:size], content[size:]
             if is_request:
-                self._request(end, frame)
+                self._request(end, to, frame)
             else:
                 self._response(end, frame)
         if content:
             self._begun[end] = content
 
-    def _request(self, end: End, content: bytes) -> None:
+    def _request(self, end: End, to: End, content: bytes) -> None:
         frame = read_request(content)
         if frame.api_key not in _OF_VOTERS:
             return
         request = frame.decode_body(budget=TRUSTED_ELEMENT_BUDGET)
-        key = end.other, frame.header.correlation_id
-        self._asked[key] = frame.api_key, frame.version, request
+        self._asked[to, frame.header.correlation_id] = frame.api_key, frame.version, request
         address = end.process.address
         part: Any = request.topics[0].partitions[0]  # type: ignore[attr-defined]
         match frame.api_key:
@@ -76,7 +83,14 @@ class WireObserver:
                 self._votes(address, part.replica_epoch, part.replica_id)
             case ApiKey.FETCH:
                 self._promises(address, part.current_leader_epoch)
-                self._acknowledges(address, part.fetch_offset)
+                self._acknowledged(
+                    Acknowledgement(
+                        address,
+                        to.process.address,
+                        part.fetch_offset,
+                        part.last_fetched_epoch,
+                    )
+                )
             case _:
                 self._promises(address, part.leader_epoch)
 
@@ -120,11 +134,4 @@ class WireObserver:
         expect(
             earlier == candidate,
             f"{address} votes for {earlier} and for {candidate} in epoch {epoch}",
-        )
-
-    def _acknowledges(self, address: str, offset: int) -> None:
-        flushed = self._flushed_offset(address)
-        expect(
-            flushed is None or offset <= flushed,
-            f"{address} acknowledges offset {offset}, and has flushed {flushed}",
         )
