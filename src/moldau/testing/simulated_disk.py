@@ -330,12 +330,10 @@ class SimulatedDisk(_SimulatedFileSystem):
         contents = contents_of(self._root)
         return {path: content for path, content in contents if content is not None}
 
-    def durable(self, path: Path) -> bytes | None:
-        """The content that the file has after every power failure; None if its name may be lost."""
-        node: Node | None = self._root
-        for name in _names(path):
-            node = node.durable.get(name) if isinstance(node, DirectoryNode) else None
-        return node.durable if isinstance(node, FileNode) else None
+    @property
+    def root(self) -> DirectoryNode:
+        """The whole tree, to look at: its content, and what of it is durable."""
+        return self._root
 
     def unsynced(self) -> list[Change]:
         """Returns the changes that a power failure may undo, in the order in which they

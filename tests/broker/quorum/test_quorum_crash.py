@@ -26,6 +26,7 @@ from moldau.core.quorum.rpc import (
 )
 from moldau.core.quorum.voters import VoterKey
 from moldau.testing.simulated_disk import Effect, SimulatedDisk
+from moldau.testing.simulated_power import durable_content
 from moldau.types import LeaderEpoch
 
 SETTINGS = {
@@ -232,11 +233,11 @@ async def test_a_vote_that_a_killed_voter_reads_cannot_be_lost_any_more() -> Non
         if point.effect.kind != "rename" or point.effect.path != str(path):
             continue
         disk = point.disk.fork()
-        read, kept = disk.files()[str(path)], disk.durable(path)
+        read, kept = disk.files()[str(path)], durable_content(disk.root, path)
         assert read != kept, "nothing to lose"
         cluster = QuorumCluster(settings=SETTINGS, disks={victim: disk})
         await cluster.start(victim)
-        found = disk.durable(path)
+        found = durable_content(disk.root, path)
         await cluster.close()
         assert found is not None
         assert decode_election(found).epoch >= decode_election(read).epoch

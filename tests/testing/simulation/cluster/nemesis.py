@@ -1,5 +1,5 @@
 """The faults of a simulated cluster: each is begun at a drawn moment, or when the quorum has a new
-leader, and ends by itself, while others happen.
+leader, and ends after a while, in which others happen.
 """
 
 import asyncio

@@ -38,7 +38,7 @@ MUTANTS = [
         "epoch, voted_for, leader_id = LeaderEpoch(stored.epoch), None",
     ),
     Mutant(
-        "records of an earlier epoch are committed by themselves",
+        "records of an earlier epoch are committed alone",
         "core/quorum/leading",
         "if reached <= max(leader.start_offset, leader.high_watermark):",
         "if reached <= leader.high_watermark:",

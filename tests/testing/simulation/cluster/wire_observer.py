@@ -13,6 +13,7 @@ from moldau.protocol.api_keys import ApiKey
 from moldau.protocol.messages import response_class
 from moldau.protocol.wire.codec import TRUSTED_ELEMENT_BUDGET
 from moldau.protocol.wire.frame import LENGTH_BYTES, read_request, read_response
+from moldau.testing.simulated_power import durable_content
 from moldau.testing.simulation.node import CONTROLLER_PORT, SimulatedNode
 from moldau.testing.simulation.transport import End
 
@@ -110,7 +111,7 @@ class WireObserver:
     # Checks
 
     def _stored(self, address: str) -> Election:
-        content = self._nodes[address].machine.disk.durable(_ELECTION)
+        content = durable_content(self._nodes[address].machine.disk.root, _ELECTION)
         return _NOTHING if content is None else decode_election(content)
 
     def _promises(self, address: str, epoch: int) -> None:
