@@ -143,6 +143,18 @@ MUTANTS = [
         "        record.broker_epoch = context.next_offset\n",
         "        record.broker_epoch = before.epoch if before else context.next_offset\n",
     ),
+    Mutant(
+        "a broker that is gone is never fenced",
+        "core/controller/brokers/sessions",
+        "        return heard_at_ms + self.session_timeout_ms < now_ms",
+        "        return False",
+    ),
+    Mutant(
+        "producer ids are given twice",
+        "core/controller/producer_ids",
+        "next_producer_id=first + BLOCK_SIZE",
+        "next_producer_id=first",
+    ),
 ]
 
 

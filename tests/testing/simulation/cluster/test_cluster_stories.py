@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from testing.simulation.cluster.cluster_story import story
 
-QUICK = 8
+QUICK = 6
 SEEDS = 400
 PARTS = 20
 HAPPENS = (
@@ -36,7 +36,7 @@ def test_a_seed_is_the_same_story_in_every_process() -> None:
     """Otherwise a failure could not be repeated: nothing may depend on the order of a set, on an
     address, on the time, or on what ran before.
     """
-    seeds = [1, 4]
+    seeds = [1, 9]
     expected = str([story(seed).checksum for seed in seeds])
     program = (
         "from testing.simulation.cluster.cluster_story import story\n"
