@@ -23,6 +23,7 @@ from moldau.protocol.errors import MoldauError
 from moldau.testing.simulation.node import SimulatedNode
 from moldau.testing.simulation.process import Process
 from moldau.testing.simulation.simulation import Simulation
+from moldau.testing.simulation.transport import End
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,10 +106,10 @@ class QuorumObserver:
 
     # Watching
 
-    def _sent(self, end: object, chunk: bytes) -> None:
+    def _sent(self, end: End, chunk: bytes) -> None:
         if self.failure is None:
             try:
-                self._wire.sent(end, chunk)  # type: ignore[arg-type]
+                self._wire.sent(end, chunk)
             except AssertionError as error:
                 self.failure = error
 
