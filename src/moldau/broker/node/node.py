@@ -4,7 +4,8 @@ node/assembly.py. Nothing here is global: one process can hold several nodes.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 from moldau.broker.metrics.counters import Metrics
 from moldau.broker.metrics.server import MetricsServer
@@ -167,6 +168,19 @@ class Node:
     async def wait_until_failed_or(self, stop: asyncio.Event) -> None:
         waits = [self._tasks.start(event.wait(), "wait-for-end") for event in (stop, self._failed)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+
+    async def unless_failed(self, waiting: Coroutine[Any, Any, None], name: str) -> None:
+        """Waits, but not longer than until the node fails. Raises MoldauError with the reason."""
+        task = self._tasks.start(waiting, name, expects=(MoldauError,))
+        failed = self._tasks.start(self._failed.wait(), f"{name}, unless the node fails")
+        try:
+            await asyncio.wait([task, failed], return_when=asyncio.FIRST_COMPLETED)
+            if self.failure is not None:
+                raise MoldauError(self.failure)
+            await task
+        finally:
+            failed.cancel()
+            task.cancel()
 
     def _sample_lag(self) -> None:
         """A late timer shows how long the event loop was blocked."""
