@@ -10,9 +10,9 @@ from collections import Counter
 import pytest
 from testing.simulation.cluster.cluster_story import story
 
-QUICK = 6
-SEEDS = 400
-PARTS = 20
+QUICK = 5
+SEEDS = 200
+PARTS = 10
 HAPPENS = (
     "acknowledged", "committed", "election", "truncation", "snapshot", "power cut",
     "power cut of several", "kill", "death in an effect", "death in a start", "stop", "pause",
