@@ -276,6 +276,8 @@ class MetadataLog:
             while len(ids) > 1 and (self._is_too_much() or self._is_too_old(ids[0], now_ms)):
                 following = ids[1]
                 self.log.advance_log_start(Offset(following.offset))
+                # A truncation to the start leaves no record that has it.
+                self._start_epoch = following.epoch
                 delete_old_segments(self.log, now_ms)
                 self.snapshots.remove_before(following)
         self.directory.do(self._removing_deleted(now_ms))

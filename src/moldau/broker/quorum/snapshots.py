@@ -162,8 +162,10 @@ class SnapshotStore:
         self.complete(snapshot_id)
 
     def add(self, snapshot_id: SnapshotId) -> None:
-        self.ids.append(snapshot_id)
-        self.ids.sort()
+        """Also if it is there already: then it was replaced."""
+        if snapshot_id not in self.ids:
+            self.ids.append(snapshot_id)
+            self.ids.sort()
 
     def remove_before(self, snapshot_id: SnapshotId) -> None:
         for older in [each for each in self.ids if each < snapshot_id]:
