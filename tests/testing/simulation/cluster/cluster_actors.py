@@ -13,10 +13,12 @@ from testing.simulation.history import History, expect, read
 from testing.simulation.talking import Client
 
 from moldau.core.metadata.image import MetadataImage
+from moldau.core.quorum.voters import Voter
 from moldau.net.request_channel import ChannelError
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
 from moldau.protocol.enums import ConfigResourceType
 from moldau.protocol.error_codes import ErrorCode
+from moldau.protocol.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from moldau.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from moldau.protocol.messages.alter_partition import AlterPartitionRequest
 from moldau.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
@@ -32,6 +34,7 @@ from moldau.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from moldau.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from moldau.protocol.wire.schema import Message
 
 NAMES = [f"name-{number}" for number in range(5)]
@@ -203,6 +206,61 @@ class Imposter:
                 return AlterPartitionRequest(broker_id=broker_id, broker_epoch=epoch)
             case _:
                 return AssignReplicasToDirsRequest(broker_id=broker_id, broker_epoch=epoch)
+
+
+class Operator:
+    """Removes voters from the quorum, the leader among them, and adds them again."""
+
+    def __init__(self, controllers: list[Client], observer: QuorumObserver, chance: Random) -> None:
+        self.answers = 0
+        self._controllers = controllers
+        self._observer = observer
+        self._chance = chance
+        self._removed: Voter | None = None
+
+    async def run(self, work: Work) -> None:
+        clock = self._controllers[0].clock
+        while not work.is_over:
+            await clock.sleep(self._chance.choice(_ROUNDS_MS))
+            voters = self._observer.voters()
+            if self._removed is None and len(voters) == len(self._controllers):
+                self._removed = self._chance.choice(list(voters.values()))
+            if self._removed is None:
+                continue
+            if self._removed.key.node_id in voters:
+                if await self._ask(_removal(self._removed)):
+                    self.answers += 1
+            elif await self._ask(_addition(self._removed)):
+                self.answers += 1
+                self._removed = None
+
+    async def _ask(self, request: Message) -> bool:
+        version = API_VERSIONS[ApiKey(request.API_KEY)].latest_stable
+        try:
+            answer = await self._chance.choice(self._controllers).ask(request, version)
+        except ChannelError:
+            return False
+        return bool(answer.error_code == ErrorCode.NONE)
+
+
+def _removal(voter: Voter) -> RemoveRaftVoterRequest:
+    key = voter.key
+    return RemoveRaftVoterRequest(
+        cluster_id=None, voter_id=key.node_id, voter_directory_id=key.directory_id
+    )
+
+
+def _addition(voter: Voter) -> AddRaftVoterRequest:
+    listeners = [
+        Listener(name=each.listener, host=each.host, port=each.port) for each in voter.endpoints
+    ]
+    return AddRaftVoterRequest(
+        cluster_id=None,
+        timeout_ms=_TIMEOUT_MS,
+        voter_id=voter.key.node_id,
+        voter_directory_id=voter.key.directory_id,
+        listeners=listeners,
+    )
 
 
 class Reader:

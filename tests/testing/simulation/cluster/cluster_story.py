@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 from testing.simulation.actors import (
     GROUP,
@@ -24,7 +24,7 @@ from testing.simulation.actors import (
     IdempotentProducer,
     Work,
 )
-from testing.simulation.cluster.cluster_actors import Admin, Imposter, Reader
+from testing.simulation.cluster.cluster_actors import Admin, Imposter, Operator, Reader
 from testing.simulation.cluster.keeper import Keeper
 from testing.simulation.cluster.nemesis import Nemesis
 from testing.simulation.cluster.quorum_observer import QuorumObserver
@@ -38,6 +38,8 @@ from moldau.testing.simulation.clock import SimulatedClock
 from moldau.testing.simulation.latency import Latency
 from moldau.testing.simulation.node import CONTROLLER_PORT, simulated_cluster
 from moldau.testing.simulation.simulation import Simulation
+
+Actor: TypeAlias = IdempotentProducer | GroupMember | Admin | Imposter | Operator | Reader
 
 SHAPES = [["controller"] * 3 + ["broker"] * 2, ["broker,controller"] * 3]
 PATIENCE_MS = 60_000
@@ -68,12 +70,14 @@ class ClusterStory:
         self.recovery_ms = 0.0
         """How long it took until everything worked again."""
         self._clock = SimulatedClock(simulation.loop)
+        is_static = chance.random() < 0.3
         self._nodes = simulated_cluster(
             simulation,
             chance.choice(SHAPES),
             drawn_settings(chance),
-            static_voters=chance.random() < 0.3,
+            static_voters=is_static,
         )
+        self._changes_voters = not is_static and chance.random() < 0.4
         self.observer = QuorumObserver(simulation, self._nodes)
         self._keepers = [
             Keeper(each, self._clock, simulation.chance_for(f"keeper {each.node_id}"), self.counts)
@@ -88,7 +92,8 @@ class ClusterStory:
         running = [asyncio.ensure_future(each.run()) for each in self._keepers]
         await self._create_topics()
         self._nemesis.draw_network_faults()
-        tasks = [asyncio.ensure_future(actor.run(self._work)) for actor in self._actors()]
+        actors = self._actors()
+        tasks = [asyncio.ensure_future(actor.run(self._work)) for actor in actors]
         for _ in range(self._chance.randint(4, 16)):
             await self._clock.sleep(self._chance.choice([5, 50, 500, 2_000, 6_000]))
             await self._nemesis.strike()
@@ -102,6 +107,9 @@ class ClusterStory:
         await self._wait_until(lambda: all(each.done() for each in tasks), "clients wait", tasks)
         await self._check()
         await self._end(running)
+        for actor in actors:
+            if isinstance(actor, Admin | Imposter | Operator):
+                self.counts[f"answers for {type(actor).__name__}"] += actor.answers
 
     def _draw_machines(self) -> None:
         for node in self._nodes:
@@ -118,15 +126,19 @@ class ClusterStory:
             self._clock, brokers, name, self.simulation.chance_for(f"client {name}")
         )
 
-    def _actors(self) -> "list[IdempotentProducer | GroupMember | Admin | Imposter | Reader]":
+    def _actors(self) -> list[Actor]:
         chance, history, metadata = self.simulation.chance_for, self.history, self.observer.history
         values = count()
         controllers = [
-            Client(self._clock, (each.machine.address, CONTROLLER_PORT), "imposter")
+            Client(self._clock, (each.machine.address, CONTROLLER_PORT), "direct")
             for each in self._nodes
             if each.is_controller
         ]
+        operators: list[Actor] = (
+            [Operator(controllers, self.observer, chance("o"))] if self._changes_voters else []
+        )
         return [
+            *operators,
             IdempotentProducer(self._client("a"), history, chance("a"), "a"),
             IdempotentProducer(self._client("b"), history, chance("b"), "b"),
             GroupMember(self._client("m"), history, chance("m")),

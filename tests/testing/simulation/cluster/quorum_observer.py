@@ -19,6 +19,7 @@ from moldau.broker.quorum.snapshots import SnapshotId
 from moldau.core.metadata.image import EMPTY_IMAGE, MetadataImage
 from moldau.core.quorum.roles import Leader, Role
 from moldau.core.quorum.rpc import UNKNOWN_LEADERSHIP
+from moldau.core.quorum.voters import Voter
 from moldau.protocol.errors import MoldauError
 from moldau.testing.simulation.node import SimulatedNode
 from moldau.testing.simulation.process import Process
@@ -83,6 +84,14 @@ class QuorumObserver:
             if each.parts is not None
         }
         return leading[max(leading)] if leading else None
+
+    def voters(self) -> dict[int, Voter]:
+        """As the leader has them, committed or not."""
+        leader = self.leading()
+        if leader is None:
+            return {}
+        parts = self._watched[leader.machine.address].parts
+        return {} if parts is None else dict(parts.machine.voters.by_id)
 
     def oldest_leading(self) -> int:
         """The end of the metadata that the most outdated of all nodes that lead has."""

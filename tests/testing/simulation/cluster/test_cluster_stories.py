@@ -14,7 +14,8 @@ QUICK = 5
 SEEDS = 200
 PARTS = 10
 HAPPENS = (
-    "acknowledged", "committed", "election", "truncation", "snapshot", "power cut",
+    "answers for Admin", "answers for Imposter", "answers for Operator", "acknowledged",
+    "committed", "election", "truncation", "snapshot", "power cut",
     "power cut of several", "kill", "death in an effect", "death in a start", "stop", "pause",
     "cut in one direction", "isolation", "delay", "broken connections", "slow disk", "full disk",
     "disk error", "fault of a new leader", "faults of voters", "death after a vote",
