@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from moldau.storage.disk.filesystem import FileSystem, write_atomically
 from moldau.testing.simulated_disk import Effect, SimulatedCrash, SimulatedDisk, SimulatedFile
+from moldau.testing.simulated_power import durable_content
 
 ROOT = Path("/")
 LOG = Path("/log")
@@ -374,3 +375,17 @@ def test_a_file_that_moves_between_directories_is_never_lost() -> None:
         for _, left in disk.variants_after_crash():
             places = {path for path, content in left.files().items() if content == b"content"}
             assert places == {"/d/f"} or (synced is None and places == {"/f"})
+
+
+def test_the_durable_content_is_what_every_power_failure_leaves() -> None:
+    disk, log = disk_with_log(b"old")
+    assert durable_content(disk.root, LOG) == b"old"
+    log.append([b" and new"])
+    assert durable_content(disk.root, LOG) == b"old"
+    log.sync()
+    assert durable_content(disk.root, LOG) == b"old and new"
+    disk.rename(LOG, ROOT / "other")
+    assert durable_content(disk.root, ROOT / "other") is None
+    disk.sync_directory(ROOT)
+    assert durable_content(disk.root, ROOT / "other") == b"old and new"
+    assert durable_content(disk.root, LOG) is None

@@ -330,6 +330,11 @@ class SimulatedDisk(_SimulatedFileSystem):
         contents = contents_of(self._root)
         return {path: content for path, content in contents if content is not None}
 
+    @property
+    def root(self) -> DirectoryNode:
+        """The whole tree, to look at: its content, and what of it is durable."""
+        return self._root
+
     def unsynced(self) -> list[Change]:
         """Returns the changes that a power failure may undo, in the order in which they
         were made.

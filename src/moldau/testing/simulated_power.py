@@ -4,6 +4,7 @@ a list of changes, and the ways in which a write can be torn.
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeAlias
 
 from moldau.frozen import frozen
@@ -257,6 +258,14 @@ def survivors(
     tree = rebuilt(root)
     assert isinstance(tree, DirectoryNode)
     return tree
+
+
+def durable_content(root: DirectoryNode, path: Path) -> bytes | None:
+    """The content that the file has after every power failure; None if its name may be lost."""
+    node: Node | None = root
+    for name in path.parts[1:]:
+        node = node.durable.get(name) if isinstance(node, DirectoryNode) else None
+    return node.durable if isinstance(node, FileNode) else None
 
 
 def contents_of(root: DirectoryNode) -> Iterator[tuple[str, bytes | None]]:

@@ -32,8 +32,10 @@ from moldau.core.metadata.delta import MetadataDelta
 from moldau.core.metadata.image import MetadataImage
 from moldau.core.metadata.snapshot_file import SnapshotHead, decode_snapshot, encode_snapshot
 from moldau.core.metadata.snapshot_records import snapshot_records
+from moldau.core.quorum.positions import LogPosition
 from moldau.protocol.log_records import BeginTransactionRecord
 from moldau.protocol.records.control_records import ControlType
+from moldau.storage.disk.disk_steps import run_here
 from moldau.storage.disk.filesystem import DiskFileSystem
 from moldau.testing.simulated_disk import Effect, SimulatedDisk
 from moldau.types import LeaderEpoch, Offset
@@ -213,6 +215,33 @@ async def test_old_snapshots_go_with_the_segments_that_only_they_needed(tmp_path
     async with running(tmp_path, KEEP_LITTLE) as node:
         assert list(node.image.configs.values()) == [{"same": "119" * 20}]
         assert node.image.features["metadata.version"] == 30
+
+
+async def test_a_log_that_is_truncated_to_its_start_ends_in_the_epoch_of_its_snapshot(
+    tmp_path: Path,
+) -> None:
+    """A voter that took its log to end in epoch 0 would vote for any candidate."""
+    formatted(tmp_path)
+    async with running(tmp_path) as node:
+        await bootstrapped(node)
+    async with running(tmp_path, KEEP_LITTLE) as node:
+        log, committed = node.quorum.log, 0
+        while log.start_offset == 0:
+            await commit_some(node, 1, committed)
+            committed += 1
+        newest = log.snapshots.ids[0]
+        assert (newest.epoch, newest.offset) == (2, log.start_offset)
+        run_here(log.truncating(log.start_offset, node.clock.wall_ms()))
+        assert log.end == LogPosition(LeaderEpoch(2), log.start_offset)
+
+
+def test_a_snapshot_that_is_there_already_is_listed_once() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory(Path("/d"))
+    store = SnapshotStore(disk, Path("/d"))
+    for _ in range(2):
+        store.add(store.write(SnapshotId(3, 41), [b"content"]))
+    assert store.ids == [SnapshotId(3, 41)]
 
 
 @proves("metadata.max.retention.ms")

@@ -6,6 +6,7 @@ quorum-state, between append and flush, truncation and checkpoint, a snapshot's 
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -25,6 +26,7 @@ from moldau.core.quorum.rpc import (
 )
 from moldau.core.quorum.voters import VoterKey
 from moldau.testing.simulated_disk import Effect, SimulatedDisk
+from moldau.testing.simulated_power import durable_content
 from moldau.types import LeaderEpoch
 
 SETTINGS = {
@@ -218,3 +220,26 @@ async def test_a_voter_keeps_its_promises_after_a_crash() -> None:
 @pytest.mark.slow
 async def test_no_effect_is_a_bad_moment_to_crash() -> None:
     assert await judge(step=1, rejoin_step=2) > 120
+
+
+async def test_a_vote_that_a_killed_voter_reads_cannot_be_lost_any_more() -> None:
+    """It was killed after it renamed quorum-state. The name is not on the disk, and the voter
+    relies on it from its start on.
+    """
+    victim, past, _ = await history()
+    path = Path(METADATA) / "quorum-state"
+    checked = 0
+    for point in past.points[victim]:
+        if point.effect.kind != "rename" or point.effect.path != str(path):
+            continue
+        disk = point.disk.fork()
+        read, kept = disk.files()[str(path)], durable_content(disk.root, path)
+        assert read != kept, "nothing to lose"
+        cluster = QuorumCluster(settings=SETTINGS, disks={victim: disk})
+        await cluster.start(victim)
+        found = durable_content(disk.root, path)
+        await cluster.close()
+        assert found is not None
+        assert decode_election(found).epoch >= decode_election(read).epoch
+        checked += 1
+    assert checked > 3

@@ -121,7 +121,12 @@ class IdempotentProducer:
         self._history.got_producer_id(answer.producer_id)
         while not work.is_over:
             place = self._chance.choice(PLACES)
-            batches = [self._next(place) for _ in range(self._chance.randint(1, 4))]
+            size = self._chance.randint(1, 4)
+            if not self._sequences[place]:
+                # As in Kafka, a partition takes any first sequence of a producer: it would take
+                # the second batch after a full disk refused the first.
+                size = 1
+            batches = [self._next(place) for _ in range(size)]
             await self._deliver(place, batches)
             await self._client.clock.sleep(self._chance.choice([0, 1, 20, 200]))
 

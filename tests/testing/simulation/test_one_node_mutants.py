@@ -2,21 +2,15 @@
 would find such a mistake.
 """
 
-import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-
-import moldau
+from support.mutants import Mutant, finding
 
 pytestmark = pytest.mark.slow
 
 SEEDS = 300
-TESTS = Path(__file__).parents[2]
 # Prints the first seed whose story ends badly.
 PROGRAM = f"""
 from testing.simulation.one_node import story
@@ -27,13 +21,6 @@ for seed in range({SEEDS}):
         print(seed, type(error).__name__, str(error).splitlines()[0])
         break
 """
-
-
-class Mutant(NamedTuple):
-    name: str
-    module: str
-    was: str
-    becomes: str
 
 
 MUTANTS = [
@@ -105,22 +92,6 @@ MUTANTS = [
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_stories_find_it(mutant: Mutant, tmp_path: Path) -> None:
-    package = tmp_path / "moldau"
-    shutil.copytree(Path(moldau.__file__).parent, package, symlinks=True)
-    source = package / f"{mutant.module}.py"
-    text = source.read_text()
-    assert text.count(mutant.was) == 1, "the code has changed: adapt the mutant"
-    source.write_text(text.replace(mutant.was, mutant.becomes))
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(tmp_path), str(TESTS)]),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert ran.stdout, f"{SEEDS} stories found nothing"
-    sys.stdout.write(f"found at seed {ran.stdout.strip()}\n")
+    found = finding(mutant, PROGRAM, tmp_path)
+    assert found, f"{SEEDS} stories found nothing"
+    sys.stdout.write(f"found at seed {found}\n")

@@ -166,6 +166,42 @@ def test_a_cut_in_one_direction_leaves_the_other() -> None:
     run(story, echoes=True)
 
 
+def test_a_slow_way_delays_one_direction_until_it_heals() -> None:
+    async def story(world: World) -> None:
+        network = world.simulation.network
+        network.faults.latency = Latency(0.001, 0.001)
+        await world.listen()
+        client = await world.connect()
+        network.delay(world.machine.address, OUTSIDE_ADDRESS, 10.0)
+        client.transport.write(b"request ")
+        await world.simulation.pass_time(5)
+        assert world.served[0].received == b"request "
+        assert not client.received
+        await world.simulation.pass_time(6)
+        assert client.received == b"request "
+        network.heal()
+        client.transport.write(b"again")
+        await world.simulation.pass_time(1)
+        assert client.received == b"request again"
+
+    run(story, echoes=True)
+
+
+def test_an_observer_sees_what_is_sent_even_if_it_is_lost() -> None:
+    async def story(world: World) -> None:
+        seen: list[bytes] = []
+        world.simulation.network.on_send = lambda _end, chunk: seen.append(chunk)
+        world.simulation.network.faults.lost_answer_rate = 1.0
+        await world.listen()
+        client = await world.connect()
+        client.transport.write(b"request")
+        await world.simulation.pass_time(30)
+        assert b"".join(seen) == b"requestrequest"
+        assert not client.received
+
+    run(story, echoes=True)
+
+
 def test_a_lost_answer_is_a_broken_connection() -> None:
     async def story(world: World) -> None:
         world.simulation.network.faults.lost_answer_rate = 1.0
@@ -208,5 +244,26 @@ def test_a_closed_connection_ends_at_the_other_end_after_its_bytes() -> None:
         assert world.served[0].received == b"last words"
         assert world.served[0].lost == [None]
         assert client.lost == [None]
+
+    run(story)
+
+
+def test_a_connection_that_its_program_gives_up_is_closed() -> None:
+    async def story(world: World) -> None:
+        await world.listen()
+        given_up = Recorder()
+
+        def give_up() -> Recorder:
+            connecting.cancel()
+            return given_up
+
+        connecting = asyncio.ensure_future(
+            world.simulation.loop.create_connection(give_up, world.machine.address, PORT)
+        )
+        await asyncio.wait([connecting])
+        await world.simulation.pass_time(1)
+        assert connecting.cancelled()
+        assert given_up.lost == [None]
+        assert [served.lost for served in world.served] == [[None]]
 
     run(story)

@@ -187,3 +187,37 @@ def test_a_disk_fails_at_its_rate() -> None:
         machine.disk.make_directory(Path("/fine"))
 
     run(story)
+
+
+def test_a_full_disk_takes_nothing_more_until_it_is_cleared_also_after_a_kill() -> None:
+    async def story(simulation: Simulation) -> None:
+        machine = simulation.machine()
+        machine.start_process()
+        await machine.run(_write(machine, "before", syncs=True))
+        machine.fill_disk()
+        with pytest.raises(OSError, match="No space left"):
+            await machine.run(_write(machine, "refused", syncs=False))
+        machine.kill()
+        machine.start_process()
+        with pytest.raises(OSError, match="No space left"):
+            await machine.run(_write(machine, "refused", syncs=False))
+        machine.disk.remove(Path("/d/before"))
+        machine.clear_disk()
+        await machine.run(_write(machine, "after", syncs=False))
+        assert set(machine.disk.files()) == {"/d/after"}
+
+    run(story)
+
+
+def test_an_observer_is_called_after_each_callback_with_its_process() -> None:
+    async def story(simulation: Simulation) -> None:
+        machine = simulation.machine()
+        process = machine.start_process()
+        seen: list[tuple[str, list[str]]] = []
+        marks: list[str] = []
+        simulation.loop.on_turn = lambda turned: seen.append((turned.name, list(marks)))
+        await machine.run(_leaves_a_mark(simulation, marks))
+        assert (process.name, ["began"]) in seen
+        assert (process.name, ["began", "resumed", "finally"]) in seen
+
+    run(story)

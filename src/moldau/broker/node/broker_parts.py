@@ -181,7 +181,7 @@ class BrokerParts:
         listeners.apply_stored_settings(metadata.settings.current)
         self._advertise()
         metadata.settings.subscribe(self._settings_changed)
-        await self.lifecycle.start()
+        await self._node.unless_failed(self.lifecycle.start(), "register")
         # Only now is the metadata complete.
         listeners.apply_stored_settings(metadata.settings.current)
         self._advertise()
@@ -196,7 +196,7 @@ class BrokerParts:
         metadata.feed.subscribe(self._report_followers, loaded)
         self.groups.start()
         self.transactions.start()
-        await self.lifecycle.unfence()
+        await self._node.unless_failed(self.lifecycle.unfence(), "be unfenced")
         await listeners.serve_clients(self.dispatcher, self._node.config)
 
     async def leave(self) -> None:

@@ -4,12 +4,14 @@ node/assembly.py. Nothing here is global: one process can hold several nodes.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 from moldau.broker.metrics.counters import Metrics
 from moldau.broker.metrics.server import MetricsServer
 from moldau.broker.node.assembly import NodeParts
 from moldau.broker.node.host import Host
+from moldau.broker.node.metadata_parts import MetadataParts
 from moldau.broker.node.startup import (
     NodeOptions,
     check_can_run,
@@ -167,6 +169,19 @@ class Node:
         waits = [self._tasks.start(event.wait(), "wait-for-end") for event in (stop, self._failed)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
 
+    async def unless_failed(self, waiting: Coroutine[Any, Any, None], name: str) -> None:
+        """Waits, but not longer than until the node fails. Raises MoldauError with the reason."""
+        task = self._tasks.start(waiting, name, expects=(MoldauError,))
+        failed = self._tasks.start(self._failed.wait(), f"{name}, unless the node fails")
+        try:
+            await asyncio.wait([task, failed], return_when=asyncio.FIRST_COMPLETED)
+            if self.failure is not None:
+                raise MoldauError(self.failure)
+            await task
+        finally:
+            failed.cancel()
+            task.cancel()
+
     def _sample_lag(self) -> None:
         """A late timer shows how long the event loop was blocked."""
         due_ms = self.clock.mono_ms() + _LAG_SAMPLE_MS
@@ -185,6 +200,13 @@ class Node:
     @property
     def current_config(self) -> BrokerConfig:
         return self.config if self._parts is None else self._parts.settings.current
+
+    @property
+    def metadata(self) -> MetadataParts:
+        """The parts that follow the cluster's metadata. Raises MoldauError if the node does not
+        run.
+        """
+        return self._running().metadata
 
     @property
     def services(self) -> BrokerServices:

@@ -88,6 +88,8 @@ class MetadataLog:
         path = directory.path_of(METADATA_PARTITION)
         with directory.offline_on_error:
             _make_directory(directory, path)
+            # After a kill, the names of the last vote and of a snapshot may not be on the disk.
+            directory.filesystem.sync_directory(path)
             options = LogOptions(
                 config=_log_config(settings), flush_policy="group", flusher=flusher
             )
@@ -288,6 +290,8 @@ class MetadataLog:
             while len(ids) > 1 and (self._is_too_much() or self._is_too_old(ids[0], now_ms)):
                 following = ids[1]
                 self.log.advance_log_start(Offset(following.offset))
+                # A truncation to the start leaves no record that has it.
+                self._start_epoch = following.epoch
                 delete_old_segments(self.log, now_ms)
                 removed += self.snapshots.forget_before(following)
         self.directory.do(self._removing(removed, now_ms))

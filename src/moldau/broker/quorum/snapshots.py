@@ -171,9 +171,11 @@ class SnapshotStore:
         return self.complete(snapshot_id)
 
     def add(self, stored: StoredSnapshot) -> None:
+        """Also if it is there already: then it was replaced."""
+        if stored.snapshot_id not in self._stored:
+            self.ids.append(stored.snapshot_id)
+            self.ids.sort()
         self._stored[stored.snapshot_id] = stored
-        self.ids.append(stored.snapshot_id)
-        self.ids.sort()
 
     def forget_before(self, snapshot_id: SnapshotId) -> list[SnapshotId]:
         """The older ones are not used any more. Returns them, for `removing`."""

@@ -41,6 +41,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.problems: list[str] = []
         """Errors that no code has handled."""
         self.steps = 0
+        self.on_turn: Callable[[Process], None] = _nothing
+        """Called after each callback, with its process: for an observer of everything."""
         self._chance = chance
         self._now_s = 0.0
         self._spent_s = 0.0
@@ -93,6 +95,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         handle = process.ready.popleft()
         if not handle.cancelled():
             handle._run()
+            self.on_turn(process)
         self._now_s += CALLBACK_S + self._spent_s
         self._spent_s = 0.0
 
@@ -253,3 +256,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         if ssl is not None:
             raise NotImplementedError("TLS is not simulated")
         return await self.network.connect(protocol_factory, host, port)
+
+
+def _nothing(_process: Process) -> None:
+    """In place of an observer."""

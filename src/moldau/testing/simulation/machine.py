@@ -1,6 +1,8 @@
 """A machine of a simulation: an address, a disk, a clock, and one process at a time."""
 
 import asyncio
+import errno
+import os
 from collections.abc import Coroutine
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 _ANY_SUBSET_RATE = 0.2
+_NEEDS_SPACE = frozenset({"append", "create", "mkdir", "write"})
 
 
 class ProcessDiedError(Exception):
@@ -42,6 +45,7 @@ class Machine:
         self._loop = loop
         self._everything = network
         self._ended: asyncio.Future[None] | None = None
+        self._is_full = False
         self._use(self.disk)
 
     # A process
@@ -108,6 +112,15 @@ class Machine:
         """Takes `cut_power_at` and `kill_at` back."""
         self.disk.crash_at(None)
 
+    def fill_disk(self) -> None:
+        """Nothing more fits on it, until `clear_disk`: also after a restart."""
+        self._is_full = True
+        self._loop.trace.add(self._loop.time(), self.address, "disk full")
+
+    def clear_disk(self) -> None:
+        """There is space again."""
+        self._is_full = False
+
     def pause(self) -> None:
         """SIGSTOP."""
         if self.process is not None:
@@ -141,6 +154,12 @@ class Machine:
     def _use(self, disk: SimulatedDisk) -> None:
         self.disk = disk
         disk.on_effect(self._disk_changed)
+        disk.error_of = self._refuse_growth
+
+    def _refuse_growth(self, effect: Effect) -> OSError | None:
+        if self._is_full and effect.kind in _NEEDS_SPACE:
+            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), effect.path)
+        return None
 
     def _disk_changed(self, effect: Effect) -> None:
         is_sync = effect.kind.startswith("sync")

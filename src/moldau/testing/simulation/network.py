@@ -5,7 +5,7 @@ import contextvars
 import errno
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from random import Random
@@ -71,7 +71,9 @@ class _Port:
 
 
 class SimulatedNetwork:
-    """Connections of all machines. `cut` parts two of them, in one direction or in both."""
+    """Connections of all machines. `cut` parts two of them, in one direction or in both, and
+    `delay` slows what one sends to the other.
+    """
 
     def __init__(self, loop: SimulatedLoop, chance: Random, trace: Trace) -> None:
         self.loop = loop
@@ -80,11 +82,14 @@ class SimulatedNetwork:
         self.ports: dict[tuple[str, int], _Port] = {}
         self.silent: dict[str, None] = {}
         """Addresses of machines without power."""
+        self.on_send: Callable[[End, bytes], None] = _nothing
+        """Called with everything that a program sends, whether it arrives or not."""
         self._chance = chance
         self._numbers = count(1)
         self._free_ports = count(_FIRST_FREE_PORT)
         self._open: dict[End, None] = {}
         self._cuts: dict[tuple[str, str], None] = {}
+        self._delays_s: dict[tuple[str, str], float] = {}
         self._held: list[tuple[End, bytes | None]] = []
         loop.network = self
 
@@ -97,9 +102,15 @@ class SimulatedNetwork:
         self._cuts[source, target] = None
         self.trace.add(self.loop.time(), source, "cut off from", target)
 
+    def delay(self, source: str, target: str, seconds: float) -> None:
+        """Everything that `source` sends to `target` takes so much longer, until `heal`."""
+        self._delays_s[source, target] = seconds
+        self.trace.add(self.loop.time(), source, "slow to", target, seconds)
+
     def heal(self) -> None:
-        """Ends all cuts. What was sent meanwhile arrives now."""
+        """Ends all cuts and delays. What was held back arrives now."""
         self._cuts.clear()
+        self._delays_s.clear()
         held, self._held = self._held, []
         for end, chunk in held:
             if end.is_lost and end.process.is_dead:
@@ -166,8 +177,12 @@ class SimulatedNetwork:
             self.accept(port, far)
         opened = self.loop.create_future()
         self.loop.call_soon(near.open)
-        self.loop.call_soon(opened.set_result, None)
-        await opened
+        self.loop.call_soon(_open, opened)
+        try:
+            await opened
+        except BaseException:
+            near.close()
+            raise
         return near, protocol
 
     def accept(self, port: _Port, end: End) -> None:
@@ -182,6 +197,7 @@ class SimulatedNetwork:
         end.open()
 
     def send(self, end: End, chunk: bytes) -> None:
+        self.on_send(end, chunk)
         faults = self.faults
         if end.name[-1] == "<" and self._chance.random() < faults.lost_answer_rate:
             self._break_both(end)
@@ -234,6 +250,8 @@ class SimulatedNetwork:
 
     def _schedule(self, end: End, size: int, call: Any, *args: Any) -> None:
         arrival_s = self.loop.time() + self._latency_s() + size / _BYTES_PER_S
+        way = end.process.address, end.other.process.address
+        arrival_s += self._delays_s.get(way, 0.0)
         end.not_before_s = max(end.not_before_s, arrival_s)
         self.loop.call_at(end.not_before_s, call, *args, context=end.other.context)
 
@@ -276,3 +294,13 @@ class MachineNetwork:
 
     def full_name(self) -> str:
         return self._address
+
+
+def _open(opened: "asyncio.Future[None]") -> None:
+    """Unless its program has given it up."""
+    if not opened.done():
+        opened.set_result(None)
+
+
+def _nothing(_end: End, _chunk: bytes) -> None:
+    """In place of an observer."""
