@@ -7,7 +7,6 @@ which drops packets silently; connections that exist do not notice until a time-
 
 import os
 import random
-import secrets
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
@@ -27,7 +26,7 @@ def skip_without_namespaces() -> None:
         pytest.skip("network namespaces need the command ip (iproute2)")
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
-    name = f"moldau-{secrets.token_hex(4)}"
+    name = f"moldau-try-{os.getpid()}"
     made = _run("netns", "add", name)
     if made.returncode:
         pytest.skip(f"network namespaces cannot be made here: {made.stderr.strip()}")
@@ -36,18 +35,17 @@ def skip_without_namespaces() -> None:
 
 @dataclass
 class Network:
-    """Nodes have the numbers of their ids, from 1 to 200."""
+    """10.`second_byte`.0.0/16. The third byte of an address is the node's id, from 1 to 200."""
 
-    token: str
     second_byte: int
     cuts: set[tuple[int, int]] = field(default_factory=set)
 
     @property
     def hub(self) -> str:
-        return f"moldau-{self.token}-hub"
+        return f"moldau-{self.second_byte}-hub"
 
     def namespace(self, node_id: int) -> str:
-        return f"moldau-{self.token}-{node_id}"
+        return f"moldau-{self.second_byte}-{node_id}"
 
     def host(self, node_id: int) -> str:
         return f"10.{self.second_byte}.{node_id}.2"
@@ -85,7 +83,7 @@ class Network:
 
 @contextmanager
 def network(node_ids: Iterable[int]) -> Iterator[Network]:
-    made = Network(secrets.token_hex(3), _free_second_byte())
+    made = _claimed()
     numbers = list(node_ids)
     try:
         _add_hub(made)
@@ -99,17 +97,21 @@ def network(node_ids: Iterable[int]) -> Iterator[Network]:
         _run("netns", "delete", made.hub)
 
 
-def _free_second_byte() -> int:
+def _claimed() -> Network:
+    """A network that neither the machine nor another test uses: only one can add the namespace of
+    its hub.
+    """
     for number in random.sample(_SECOND_BYTES, len(_SECOND_BYTES)):
-        if not _must("route", "show", "root", f"10.{number}.0.0/16").strip():
-            return number
+        made = Network(number)
+        is_used = bool(_must("route", "show", "root", f"10.{number}.0.0/16").strip())
+        if not is_used and _run("netns", "add", made.hub).returncode == 0:
+            return made
     raise AssertionError("no free network found")
 
 
 def _add_hub(made: Network) -> None:
-    outside, inside = f"mo{made.token}", f"mi{made.token}"
+    outside, inside = f"moldau-{made.second_byte}", "outside"
     subnet = f"10.{made.second_byte}.{_OUTSIDE}"
-    _must("netns", "add", made.hub)
     _must("link", "add", outside, "type", "veth", "peer", "name", inside, "netns", made.hub)
     _must("address", "add", f"{subnet}.1/24", "dev", outside)
     _must("link", "set", outside, "up")

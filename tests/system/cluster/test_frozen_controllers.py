@@ -87,10 +87,6 @@ def test_a_frozen_controller_without_successor_fences_only_the_dead(tmp_path: Pa
     run_alone(tmp_path, session_ms=2_500, seconds=6)
 
 
-def test_a_frozen_controller_with_successors_fences_only_the_dead(tmp_path: Path) -> None:
-    run_among_three(tmp_path, session_ms=2_500, seconds=6)
-
-
 @pytest.mark.slow
 def test_thirty_seconds_without_a_controller_fence_only_the_dead(tmp_path: Path) -> None:
     """With Kafka's session timeout."""

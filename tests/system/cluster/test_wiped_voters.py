@@ -61,7 +61,14 @@ def is_returned_as_written(run: WipedVoter) -> bool:
         return set(topics_of(wire)) == set(run.topics)
 
 
-@pytest.mark.parametrize("kind", ["static", "dynamic", "replaced"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "static",
+        pytest.param("dynamic", marks=pytest.mark.slow),
+        pytest.param("replaced", marks=pytest.mark.slow),
+    ],
+)
 def test_a_wiped_voter_returns_by_a_snapshot(tmp_path: Path, kind: str) -> None:
     """`dynamic` has the directory id that the voters name; `replaced` has a new one, and takes the
     place of the lost voter itself (KIP-1186).
