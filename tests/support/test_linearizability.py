@@ -25,14 +25,11 @@ def register(state: Any, call: Any, outcome: Any) -> Any:
         case ("read",):
             return state if outcome in {state, UNKNOWN} else IMPOSSIBLE
         case ("exchange", expected, value):
-            if outcome is UNKNOWN:
-                return value if state == expected else state
-            return (
-                (value if state == expected else state)
-                if outcome == (state == expected)
-                else IMPOSSIBLE
-            )
-    raise AssertionError(call)
+            is_right = outcome in {state == expected, UNKNOWN}
+            after = value if state == expected else state
+            return after if is_right else IMPOSSIBLE
+        case _:
+            raise AssertionError(call)
 
 
 def write(value: str, start: float, end: float = NEVER, outcome: Any = OK) -> Operation:

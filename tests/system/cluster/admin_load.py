@@ -208,18 +208,11 @@ class Caller(threading.Thread):
         raise NotImplementedError
 
     def _random_call(self) -> Call:
-        chance = self._chance
-        count = chance.randint(1, PARTITIONS_MAX)
-        kind = chance.choice([Create, Create, Delete, Grow, Configure, CountPartitions])
-        match kind:
-            case _ if kind is Create:
-                return Create(count, self._history.new_setting())
-            case _ if kind is Grow:
-                return Grow(count)
-            case _ if kind is Configure:
-                return Configure(self._history.new_setting())
-            case _:
-                return kind()
+        count = self._chance.randint(1, PARTITIONS_MAX)
+        setting = self._history.new_setting()
+        create = Create(count, setting)
+        calls = (create, create, Delete(), Grow(count), Configure(setting), CountPartitions())
+        return self._chance.choice(calls)
 
     def _make(self, wire: WireClient, name: str, call: Call) -> tuple[float, str | None]:
         """Time of the invocation, and outcome. Records the call."""
@@ -341,15 +334,9 @@ def _describe_request(name: str) -> DescribeConfigsRequest:
 
 
 def outcome_of(name: str, call: Call, answer: Any) -> str | None:
-    match call:
-        case Create():
-            (result,) = answer.topics
-        case Grow() | CountPartitions():
-            (result,) = answer.results
-        case Delete() | Configure():
-            (result,) = answer.responses
-        case ReadSetting():
-            return setting_in(answer)
+    if isinstance(call, ReadSetting):
+        return setting_in(answer)
+    (result,) = _results(call, answer)
     code = ErrorCode(result.error_code)
     assert code in _OUTCOMES, (name, call, code.name, result.error_message)
     if isinstance(call, CountPartitions) and code is ErrorCode.INVALID_PARTITIONS:
@@ -357,6 +344,16 @@ def outcome_of(name: str, call: Call, answer: Any) -> str | None:
         assert found is not None, result.error_message
         return found[1]
     return _OUTCOMES[code]
+
+
+def _results(call: Call, answer: Any) -> Any:
+    match call:
+        case Create():
+            return answer.topics
+        case Grow() | CountPartitions():
+            return answer.results
+        case _:
+            return answer.responses
 
 
 def setting_in(answer: Any) -> str:

@@ -12,6 +12,7 @@ from system.cluster.admin_run import CONTROLLERS, AdminRun, admin_run
 
 # Victims besides the active controller, by the last digit of a round's number.
 _OTHER_VICTIMS = {3: 1, 7: 2}
+_KILLED_WHILE_STARTING = 5
 
 
 class Kills:
@@ -37,6 +38,10 @@ class Kills:
             successor = run.wait_active()
             self._successors_s.append(time.monotonic() - begun)
             assert successor.leader_id != active
+        if number % 10 == _KILLED_WHILE_STARTING:
+            cluster.nodes[active].process.launch()
+            wait_at_random(run.chance, 1)
+            cluster.kill(active)
         cluster.start(*victims)
         self.count += len(victims)
 
