@@ -78,6 +78,8 @@ class RunningNode:
     config: Path | None = None
     port: int = field(default_factory=free_port)
     prefix: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    """More options of the command."""
     process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -121,7 +123,7 @@ class RunningNode:
             command += ["--dir", str(self.log_folder), "--port", str(self.port)]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
-        return command
+        return [*command, *self.options]
 
     def launch(self) -> subprocess.Popen[bytes]:
         """Start the process without waiting for it."""

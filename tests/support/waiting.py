@@ -52,3 +52,8 @@ def wait_for(
 def wait_at_random(chance: Random, seconds_max: float) -> None:
     """Lets a random time pass before a fault. The verdict must not depend on how long it takes."""
     threading.Event().wait(chance.uniform(0, seconds_max))
+
+
+def keep_for(seconds: float) -> None:
+    """The duration of a fault, such as a frozen process. What follows must not need it."""
+    threading.Event().wait(seconds)
