@@ -218,7 +218,7 @@ class QuorumState:
         self._store()
 
     def become_prospective(self) -> None:
-        leadership = self.leadership
+        leadership, role = self.leadership, self.role
         self._enter(
             Prospective(
                 epoch=self.epoch,
@@ -227,6 +227,7 @@ class QuorumState:
                 voted_for=self._vote_in(self.epoch),
                 votes=Votes(self.voters, self.local.key.node_id),
                 election_due_ms=self._next_election_ms(),
+                is_leader_gone=isinstance(role, Follower) and role.is_leader_gone,
             )
         )
 
