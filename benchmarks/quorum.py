@@ -195,8 +195,8 @@ def failover(cluster: Cluster, how: signal.Signals) -> list[Figure]:
         began = perf_counter()
         active.signal(how)
         elected = _elected(look, cluster, began)
-        while any(writer.done_at[-1] < elected for writer in writers):
-            pause(PACE_S)
+        for writer in writers:
+            writer.wait_done_after(elected)
         pause(AFTER_FAILOVER_S)
     for writer in writers:
         writer.stop()

@@ -246,6 +246,12 @@ class AdminWriter(threading.Thread):
         self.join()
         self._connection.socket.close()
 
+    def wait_done_after(self, moment: float) -> None:
+        while not self.done_at or self.done_at[-1] < moment:
+            if not self.is_alive() or perf_counter() - moment > TIMEOUT_S:
+                raise SystemExit("a broker does not serve admin requests any more")
+            pause(PACE_S)
+
     def longest_pause_s(self, since: float) -> float:
         """The longest time without an acknowledgement that ended after `since`."""
         return max(after - before for before, after in pairwise(self.done_at) if after > since)
