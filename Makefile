@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-BENCHMARKS := startup protocol_codec record_decoding log compaction node fetching fairness loop_holds many_partitions groups transactions clients clients_consuming spark
+BENCHMARKS := startup protocol_codec record_decoding log compaction node quorum fetching fairness loop_holds many_partitions groups transactions clients clients_consuming spark
 LOOPS  := $(shell find src/moldau -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi')
 
 .PHONY: help setup run test lint slow spark interop coverage bench protocol docs clean

@@ -4,7 +4,9 @@ both in one run. Apache Kafka's jars come from KAFKA_LIBS, or from the cache of 
 
 import contextlib
 import os
+import random
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -22,6 +24,9 @@ HOST = "127.0.0.1"
 START_DEADLINE_S = 120
 STOP_DEADLINE_S = 60
 POLL_S = 0.002
+# Below the range from which the kernel assigns ports to outgoing connections: otherwise one of them
+# could take the port of a node that is down, or connect to itself.
+PORTS = range(15_000, 32_000)
 HEAP = ("-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 # ApiVersions version 0 with correlation id 1 and without a client id.
@@ -39,9 +44,10 @@ def kafka_libs() -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    for port in random.sample(PORTS, 200):
+        with contextlib.suppress(OSError), socket.create_server((HOST, port)):
+            return port
+    raise SystemExit("no free port found")
 
 
 class Peer(ABC):
@@ -73,20 +79,31 @@ class Peer(ABC):
 
     def start(self) -> float:
         """Starts it and returns the seconds until it answers its first request."""
+        began = time.perf_counter()
+        self.launch()
+        self.wait_answering()
+        return time.perf_counter() - began
+
+    def launch(self) -> None:
         assert self._process is None
-        log_path = self.folder / "output.log"
-        with log_path.open("ab") as log:
-            began = time.perf_counter()
+        with self._log_path.open("ab") as log:
             self._process = psutil.Popen(
                 self.command(), env=self.environment(), stdout=log, stderr=log
             )
+
+    def wait_answering(self) -> None:
+        process, give_up = self._running(), time.perf_counter() + START_DEADLINE_S
         while not self._answers():
-            if self._process.poll() is not None:
-                raise SystemExit(f"{self.label} ended: {log_path.read_text()[-2000:]}")
-            if time.perf_counter() - began > START_DEADLINE_S:
-                raise SystemExit(f"{self.label} did not start: {log_path.read_text()[-2000:]}")
+            if process.poll() is not None:
+                raise SystemExit(f"{self.label} ended: {self._log_path.read_text()[-2000:]}")
+            if time.perf_counter() > give_up:
+                log = self._log_path.read_text()
+                raise SystemExit(f"{self.label} did not start: {log[-2000:]}")
             Event().wait(POLL_S)
-        return time.perf_counter() - began
+
+    @property
+    def _log_path(self) -> Path:
+        return self.folder / "output.log"
 
     def _answers(self) -> bool:
         with (
@@ -127,11 +144,24 @@ class Peer(ABC):
         return self._process
 
     def stop(self) -> None:
+        self.signal(signal.SIGTERM)
+        self.wait_ended()
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.wait_ended()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends it to the process, if there is one."""
+        if self._process is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._process.send_signal(number)
+
+    def wait_ended(self) -> None:
+        """Kills it if it does not end."""
         process, self._process = self._process, None
         if process is None:
             return
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.terminate()
         try:
             process.wait(STOP_DEADLINE_S)
         except psutil.TimeoutExpired:

@@ -63,6 +63,7 @@ from moldau.core.quorum.voters import Voter, VoterEndpoint, VoterKey, VoterSet
 from moldau.types import NO_OFFSET, BrokerId, Uuid
 
 LISTENER = "CONTROLLER"
+_BOOTSTRAP_IDS = dict.fromkeys((1, 2, 3))
 # Far more than any schedule needs.
 _EVENTS_MAX = 100_000
 
@@ -103,7 +104,7 @@ class Cluster:
             self.add_node(number, changes if number <= voters else ())
 
     def add_node(self, number: int, changes: Changes = (), generation: int = 1) -> Node:
-        bootstrap = tuple(Destination(-2 - each, "host", each) for each in range(1, 4))
+        bootstrap = tuple(Destination(-2 - each, "host", each) for each in _BOOTSTRAP_IDS)
         options = QuorumOptions(listener=LISTENER, bootstrap=bootstrap)
         node = Node(_voter(number, generation), options, MemoryLog(changes))
         self.nodes[number] = node
@@ -370,6 +371,9 @@ class Cluster:
             request = AddVoterRequest(voter=added.key, endpoints=added.endpoints)
         elif len(voters.by_id) > 1:
             removed = self.chance.choice(sorted(voters.by_id))
+            if not (voters.by_id.keys() - {removed}) & _BOOTSTRAP_IDS.keys():
+                # Then no observer could find the next leader: an operator changes the settings.
+                return
             request = RemoveVoterRequest(voter=voters.by_id[removed].key)
         else:
             return

@@ -112,7 +112,8 @@ class QuorumSettings(SettingGroup):
         "controller.quorum.election.backoff.max.ms",
         INT,
         1_000,
-        "The longest random pause before another election after one without a winner.",
+        "How long a voter lets others stand first, at most, after the leader has resigned or its "
+        "process has ended.",
         check=at_least(0),
         importance=HIGH,
         has_effect=True,

@@ -91,6 +91,9 @@ class Elections:
         if response.error is not ErrorCode.NONE:
             return False
         role = self._state.role
+        if isinstance(role, Prospective) and role.is_leader_gone and not response.is_granted:
+            # It is asked again after a pause.
+            return False
         if isinstance(role, Prospective | Candidate):
             role.votes.count(node_id, is_granted=response.is_granted)
             self.step_forward()
@@ -170,9 +173,14 @@ class Elections:
             error = self._follow_sender(request)
         role = self._state.role
         if error is None and isinstance(role, Follower) and role.leader_id == request.leader_id:
-            role.fetch_due_ms = self._state.now_ms + self._turn_ms(request.successors)
             role.has_leader_resigned = True
+            self._await_turn(role, request.successors)
         self._respond(token, error)
+
+    def _await_turn(self, role: Follower, successors: tuple[VoterKey, ...]) -> None:
+        """The leader is gone. Voters stand one after the other, so that votes are not split."""
+        role.fetch_due_ms = self._state.now_ms + self._turn_ms(successors)
+        role.is_leader_gone, role.has_fetched = True, False
 
     def _turn_ms(self, successors: tuple[VoterKey, ...]) -> int:
         """How long this node lets better candidates try first."""
@@ -290,19 +298,22 @@ class Elections:
     def leader_has_ended(self) -> None:
         """Nothing listens at the leader's address. Its voters need not wait for a time-out; the
         pre-vote protects a leader that others still hear. Once in an epoch, and not if the leader
-        has resigned: then each voter has its turn.
+        has resigned: then it has named the order.
         """
-        state = self._state
+        state, role = self._state, self._state.role
         if (
-            isinstance(state.role, Follower)
-            and not state.role.has_leader_resigned
+            isinstance(role, Follower)
+            and not role.is_leader_gone
             and state.may_lead
             and not state.is_stopping
             and self._refused_epoch != state.epoch
         ):
             self._refused_epoch = state.epoch
-            state.note(f"the process of leader {state.role.leader_id} has ended")
-            self.stand()
+            state.note(f"the process of leader {role.leader_id} has ended")
+            others = (voter.key for voter in state.voters.by_id.values())
+            self._await_turn(
+                role, tuple(sorted(key for key in others if key.node_id != role.leader_id))
+            )
 
 
 _LEADER_CHANGED = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})

@@ -59,7 +59,8 @@ class Following:
             # A slow local disk is not a sign of a lost leader.
             return FOREVER_MS
         if state.may_lead and state.now_ms >= role.fetch_due_ms:
-            state.note(f"leader {role.leader_id} has not answered a fetch for too long")
+            if not role.is_leader_gone:
+                state.note(f"leader {role.leader_id} has not answered a fetch for too long")
             self._elections.stand()
             return state.now_ms
         due_ms = role.fetch_due_ms if state.may_lead else FOREVER_MS
@@ -247,18 +248,21 @@ class Following:
         state.emit(TruncateLog(end_offset))
 
     def _reset_fetch_time(self, role: Follower) -> None:
+        if role.has_leader_resigned:
+            # It sent this response before.
+            return
         role.fetch_due_ms = self._state.now_ms + self._state.options.fetch_timeout_ms
-        role.has_fetched, role.has_leader_resigned = True, False
+        role.has_fetched, role.is_leader_gone = True, False
 
     def write_finished(self) -> None:
-        """The next fetch may be sent, and the leader's timeout starts again, unless the leader has
-        resigned.
+        """The next fetch may be sent, and the leader's timeout starts again, unless the leader is
+        gone.
         """
         role = self._state.role
         if not isinstance(role, Follower):
             return
         role.is_writing = False
-        if not role.has_leader_resigned:
+        if not role.is_leader_gone:
             role.fetch_due_ms = max(
                 role.fetch_due_ms, self._state.now_ms + self._state.options.fetch_timeout_ms
             )

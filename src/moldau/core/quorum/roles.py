@@ -54,6 +54,8 @@ class Prospective:
     election_due_ms: float
     transfer: SnapshotTransfer | None = None
     """Of that leader. It continues if this node follows it again."""
+    is_leader_gone: bool = False
+    """As a follower knows it: voters that still refuse will soon know it, too."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -144,8 +146,11 @@ class Follower:
     fetch_resumes_ms: float = 0.0
     """No fetch is sent before, to any node: the log refused what the last one brought."""
     has_fetched: bool = False
+    """Then it does not help to replace the leader."""
+    is_leader_gone: bool = False
+    """It has resigned, or its process has ended: `fetch_due_ms` is this node's turn to stand."""
     has_leader_resigned: bool = False
-    """It said so: `fetch_due_ms` is this node's turn to stand."""
+    """It said so, and never leads in this epoch again."""
     has_updated_leader: bool = False
     leader_high_watermark: Offset = NO_OFFSET
     is_writing: bool = False

@@ -219,7 +219,7 @@ class QuorumState:
         self._store()
 
     def become_prospective(self) -> None:
-        leadership = self.leadership
+        leadership, role = self.leadership, self.role
         self._enter(
             Prospective(
                 epoch=self.epoch,
@@ -229,6 +229,7 @@ class QuorumState:
                 votes=Votes(self.voters, self.local.key.node_id),
                 election_due_ms=self._next_election_ms(),
                 transfer=_transfer_of(self.role),
+                is_leader_gone=isinstance(role, Follower) and role.is_leader_gone,
             )
         )
 
