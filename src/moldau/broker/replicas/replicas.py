@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
@@ -111,8 +110,8 @@ class Replicas:
         self.disk = DiskThreads(directories)
         owner = LogOwner(
             self._placement_of,
-            partial(self._contained, self._log_made),
-            partial(self._contained, self._listeners.report_noted),
+            lambda name, refused: self._contained(self._log_made, name, refused),
+            lambda: self._contained(self._listeners.report_noted),
             self._delete_log,
             self._has_no_room,
         )
