@@ -1,4 +1,4 @@
-"""Threads for the slow work of an event loop, each of which waits for the test."""
+"""Threads of the event loop whose work begins when the test says so."""
 
 import asyncio
 import threading
@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-POLL_S = 0.05
+_POLL_S = 0.05
 
 
 class GatedThreads(ThreadPoolExecutor):
@@ -23,7 +23,7 @@ class GatedThreads(ThreadPoolExecutor):
         self.gates.put_nowait(gate)
 
         def run() -> Any:
-            while not (gate.wait(POLL_S) or self._is_over.is_set()):
+            while not (gate.wait(_POLL_S) or self._is_over.is_set()):
                 pass
             return work(*args, **options)
 

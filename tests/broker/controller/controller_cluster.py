@@ -23,7 +23,7 @@ class ControllerCluster(QuorumCluster):
     ) -> None:
         super().__init__(voters, settings=settings, is_static=is_static)
         self.controllers: dict[int, ControllerNode] = {}
-        self.on_made = self._add_controller
+        self.on_assembled = self._add_controller
 
     def _add_controller(self, member: Member) -> None:
         settings = Settings(member.config)

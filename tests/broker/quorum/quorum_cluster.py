@@ -142,10 +142,10 @@ class QuorumCluster:
         self.members: dict[int, Member] = {}
         """Those that run."""
         self.disks: dict[int, SimulatedDisk] = {}
+        self.on_assembled: Callable[[Member], None] = lambda _member: None
+        """Called with each member before it starts."""
         self.listeners: dict[int, list[QuorumListener]] = {}
         """More listeners of members that are started later."""
-        self.on_made: Callable[[Member], None] = lambda _member: None
-        """Called with each member before it starts."""
         self.requests: list[tuple[int, Request]] = []
         """All that were delivered, with their senders."""
         self.on_sent: Callable[[int, Request], None] = lambda _sender, _request: None
@@ -244,7 +244,7 @@ class QuorumCluster:
             number, disk, config, directory, quorum, feed, snapshots, listener, clock, failures
         )
         self.members[number] = member
-        self.on_made(member)
+        self.on_assembled(member)
         await quorum.start()
         return member
 

@@ -67,7 +67,7 @@ MUTANTS = [
         "return max(1, len(self._voters) // 2)",
     ),
     Mutant(
-        "records of an earlier epoch are committed by themselves",
+        "records of an earlier epoch are committed without one of this epoch",
         "core/quorum/leading",
         "if reached <= max(leader.start_offset, leader.high_watermark):",
         "if reached <= leader.high_watermark:",

@@ -38,8 +38,9 @@ def test_a_signal_stops_it_cleanly(how: signal.Signals, tmp_path: Path) -> None:
         assert marker.exists()
         ready_line = rf"moldau ready on {node.address} \(node 1, cluster \S+, data in \S+\)\n"
         assert re.fullmatch(ready_line, node.output), node.output
-        assert [line.rpartition(": ")[2] for line in node.errors.splitlines()[-2:]] == [
+        assert [line.rpartition(": ")[2] for line in node.errors.splitlines()[-3:]] == [
             "stopping",
+            "node 1 is no longer the active controller",
             "stopped",
         ]
 

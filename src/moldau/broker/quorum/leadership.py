@@ -35,7 +35,7 @@ class Leadership:
         self._appends = appends
         self._is_current = is_current
         self._cannot_lead = cannot_lead
-        self._told: LeaderChanged | None = None
+        self._reported: LeaderChanged | None = None
         self._waiting: list[asyncio.Future[None]] = []
 
     def changed(self, changed: LeaderChanged, lost: KafkaError, high_watermark: int) -> None:
@@ -77,9 +77,9 @@ class Leadership:
             self._cannot_lead(epoch, error)
 
     def _tell(self, changed: LeaderChanged) -> None:
-        self._told = changed
+        self._reported = changed
         for listener in self._batches.listeners:
-            if self._told is not changed:
+            if self._reported is not changed:
                 # The listener before has ended this leadership, and all know of that already.
                 return
             listener.on_leader_change(changed.epoch, changed.leader_id)

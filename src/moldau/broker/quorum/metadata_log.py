@@ -35,7 +35,7 @@ from moldau.protocol.records.batches import RecordBatch, iterate_batches
 from moldau.storage.directory.checkpoints import RECOVERY_POINT_FILE, read_offsets, write_offsets
 from moldau.storage.directory.directory import LogDirectory
 from moldau.storage.directory.partition_metadata import PARTITION_METADATA_FILE, write_topic_id
-from moldau.storage.disk.cached_reads import CachedReads
+from moldau.storage.disk.cached_reads import CachedReads, NotCachedError
 from moldau.storage.disk.disk_steps import Steps, run_here
 from moldau.storage.disk.failures import CorruptCheckpointError
 from moldau.storage.disk.filesystem import read_whole, write_atomically
@@ -273,12 +273,15 @@ class MetadataLog:
     # Retention
 
     def is_batch_start(self, offset: int, reads: CachedReads) -> bool:
-        """Raises NotCachedError instead of waiting for the disk."""
+        """False also if it would have to be read from the disk."""
         if offset == self.log.log_end_offset:
             return True
         reads.next_log(1)
-        found = self.log.find(Offset(offset), 1, reads, isolation=Isolation.LOG_END)
-        return RecordBatch(self.log.take(found, reads).records).base_offset == offset
+        try:
+            found = self.log.find(Offset(offset), 1, reads, isolation=Isolation.LOG_END)
+            return RecordBatch(self.log.take(found, reads).records).base_offset == offset
+        except NotCachedError:
+            return False
 
     def clean(self, now_ms: int) -> None:
         """Deletes old snapshots while they exceed the limits of size or age, and the segments that

@@ -51,7 +51,6 @@ from moldau.protocol.error_codes import ErrorCode
 from moldau.protocol.errors import KafkaError, MoldauError
 from moldau.protocol.wire.schema import Message
 from moldau.storage.directory.directory import LogDirectory
-from moldau.storage.disk.cached_reads import NotCachedError
 from moldau.storage.disk.disk_steps import Steps
 from moldau.storage.disk.failures import DiskFullError
 from moldau.storage.log.state import LogState
@@ -479,11 +478,13 @@ class QuorumNode:
 
     def snapshot_head(self, image: MetadataImage) -> SnapshotHead | None:
         """The head of a snapshot of this image; None if it cannot be made: the snapshot exists, or
-        the image ends inside a batch.
+        the image ends inside a batch, as while a transaction is open. Followers read from its end.
         """
-        end = image.offset + 1
-        exists = SnapshotId(image.epoch, end) in self.log.snapshots.ids
-        if exists or not self._is_batch_start(end):
+        end, log = image.offset + 1, self.log
+        is_start = end == self.parts.batches.next_offset
+        if not (is_start or log.is_batch_start(end, self._cold_reads.reads())):
+            return None
+        if SnapshotId(image.epoch, end) in log.snapshots.ids:
             return None
         values: ControlValues = ()
         version = self._machine.kraft_version_at(image.offset)
@@ -493,18 +494,6 @@ class QuorumNode:
         return SnapshotHead(
             epoch=image.epoch, timestamp_ms=image.timestamp_ms, control_values=values
         )
-
-    def _is_batch_start(self, offset: int) -> bool:
-        """Followers read from the end of a snapshot, so it must end between batches. An image does,
-        unless a transaction is open.
-        """
-        if offset == self.parts.batches.next_offset:
-            return True
-        try:
-            return self.log.is_batch_start(offset, self._cold_reads.reads())
-        except NotCachedError:
-            # Not worth a read from the disk: there will be other images.
-            return False
 
     def snapshot_made(self, snapshot_id: SnapshotId) -> None:
         position = LogPosition(LeaderEpoch(snapshot_id.epoch), Offset(snapshot_id.offset))
