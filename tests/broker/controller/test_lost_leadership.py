@@ -108,7 +108,7 @@ class Controllers:
 async def controllers() -> AsyncIterator[Controllers]:
     cluster = QuorumCluster()
     made = Controllers(cluster)
-    cluster.on_made = made.assemble
+    cluster.on_assembled = made.assemble
     try:
         await cluster.start_all()
         yield made
