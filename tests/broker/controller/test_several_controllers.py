@@ -4,6 +4,7 @@ whose leadership is over.
 
 import asyncio
 import errno
+import threading
 
 import pytest
 from broker.controller.controller_cluster import ControllerCluster, running_controllers
@@ -34,7 +35,7 @@ from moldau.protocol.messages.update_features import (
     UpdateFeaturesResponse,
 )
 from moldau.storage.disk.reserve import Reserve
-from moldau.testing.simulated_disk import Effect
+from moldau.testing.simulated_disk import Effect, SimulatedDisk
 from moldau.types import BrokerId, LeaderEpoch, Uuid
 
 BROKER = 100
@@ -43,6 +44,8 @@ NEWEST = {
     for message in (BrokerRegistrationRequest, CreateTopicsRequest, DeleteTopicsRequest)
 }
 MANY = 200
+LONG = "long" * 250
+"""More than a read of committed records takes at once, that often."""
 
 
 def new_broker() -> BrokerRegistrationRequest:
@@ -123,25 +126,33 @@ async def test_a_leadership_that_one_listener_ends_is_not_reported_to_the_others
 
 
 class OnFirstBatch(QuorumListener):
-    def __init__(self) -> None:
+    """After the first batch the log has to be read from the disk, which waits for `go`."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
         self.reached = asyncio.Event()
+        self.go = threading.Event()
+        self._disk = disk
 
     def on_committed(self, _batch: CommittedBatch) -> None:
-        self.reached.set()
+        if not self.reached.is_set():
+            self._disk.is_cold = lambda path: path.suffix == ".log" and not self.go.is_set()
+            self._disk.wait_for_disk = lambda _path: self.go.wait(30)
+            self.reached.set()
 
 
 @pytest.mark.usefixtures("tiny_slices")
 async def test_a_leadership_that_ended_while_its_activation_waited_never_becomes_active() -> None:
     """The node votes in a later epoch; the vote is on its way to the disk."""
     cluster = ControllerCluster(1)
+    trigger = None
     try:
         await cluster.start(1)
         leader, _ = await cluster.wait_active()
         for number in range(MANY):
-            leader.quorum.append([config(f"name-{number}", "value")], 1)
+            leader.quorum.append([config(f"name-{number}", LONG)], 1)
         await leader.commit("last")
         await cluster.stop(1)
-        trigger = OnFirstBatch()
+        trigger = OnFirstBatch(cluster.disks[1])
         cluster.listeners[1] = [trigger]
         member = await cluster.start(1)
         await trigger.reached.wait()
@@ -155,6 +166,7 @@ async def test_a_leadership_that_ended_while_its_activation_waited_never_becomes
         await until(lambda: slow.reached > 0)
         # Everything from before is delivered only now.
         assert "last" not in member.values
+        trigger.go.set()
         await until(lambda: member.feed.image.offset >= offset)
         await take_turns()
         assert not cluster.controllers[1].is_active
@@ -164,6 +176,8 @@ async def test_a_leadership_that_ended_while_its_activation_waited_never_becomes
         assert active is cluster.controllers[1]
         assert f"leader 1 epoch {epoch}" not in member.listener.events
     finally:
+        if trigger is not None:
+            trigger.go.set()
         await cluster.close()
 
 
