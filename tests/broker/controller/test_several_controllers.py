@@ -5,6 +5,7 @@ whose leadership is over.
 import asyncio
 import errno
 import threading
+from pathlib import Path
 
 import pytest
 from broker.controller.controller_cluster import ControllerCluster, running_controllers
@@ -136,8 +137,11 @@ class OnFirstBatch(QuorumListener):
     def on_committed(self, _batch: CommittedBatch) -> None:
         if not self.reached.is_set():
             self._disk.is_cold = lambda path: path.suffix == ".log" and not self.go.is_set()
-            self._disk.wait_for_disk = lambda _path: self.go.wait(30)
+            self._disk.wait_for_disk = self._wait
             self.reached.set()
+
+    def _wait(self, _path: Path) -> None:
+        self.go.wait(30)
 
 
 @pytest.mark.usefixtures("tiny_slices")

@@ -237,15 +237,15 @@ async def test_a_coordinator_that_stays_busy_is_named_to_new_clients(tmp_path: P
 @proves("add.partitions.to.txn.retry.backoff.ms")
 async def test_a_busy_coordinator_is_retried_after_a_pause(tmp_path: Path) -> None:
     settings = {
-        "add.partitions.to.txn.retry.backoff.ms": "8000",
-        "add.partitions.to.txn.retry.backoff.max.ms": "20000",
+        "add.partitions.to.txn.retry.backoff.ms": "80000",
+        "add.partitions.to.txn.retry.backoff.max.ms": "200000",
     }
     async with running(tmp_path, settings=settings) as node:
         coordinator = start(node)
         coordinator.codes = [ErrorCode.CONCURRENT_TRANSACTIONS]
         produced = asyncio.ensure_future(produce(node, of_transaction(0)))
         await coordinator.is_requested()
-        for pause_ms, sent in ((0, 1), (7_000, 1), (2_000, 2)):
+        for pause_ms, sent in ((0, 1), (40_000, 1), (41_000, 2)):
             node.clock.advance(pause_ms)
             for _ in range(20):
                 await asyncio.sleep(0)
