@@ -29,7 +29,6 @@ from system.cluster.admin_model import (
     Delete,
     Grow,
     ReadSetting,
-    may_have_happened_before,
 )
 from system.node.questions import create_topics_request, delete_topics_request, set_config_request
 
@@ -244,13 +243,6 @@ class BrokerCaller(Caller):
     def _call(self, wire: WireClient) -> bool:
         self._make(wire, self._chance.choice(self._history.names), self._random_call())
         return True
-
-    def _record(self, name: str, call: Call, invoked: float, outcome: str | None) -> None:
-        super()._record(name, call, invoked, outcome)
-        if may_have_happened_before(call, outcome):
-            # Before the response, if there is one.
-            end = NEVER if outcome is UNKNOWN else time.monotonic()
-            self._history.add(Operation(name, f"{self.name} (first)", call, invoked, end))
 
 
 class ControllerCaller(Caller):

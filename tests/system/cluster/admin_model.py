@@ -71,21 +71,3 @@ def happen(state: State, call: Call) -> tuple[str, State]:
             return str(state.partitions), state
         case ReadSetting():
             return state.setting, state
-
-
-def may_have_happened_before(call: Call, outcome: str | None) -> bool:
-    """Whether a first attempt of the call may have happened, too, if a broker made it. It sends a
-    request to the controller again if the other node is not the active controller any longer, as
-    Kafka does; that node may have appended it.
-    """
-    match call:
-        case Create():
-            return outcome in {EXISTS, UNKNOWN}
-        case Delete():
-            return outcome in {MISSING, UNKNOWN}
-        case Grow():
-            return outcome in {NOT_AN_INCREASE, UNKNOWN}
-        case Configure():
-            return outcome in {DONE, UNKNOWN}
-        case CountPartitions() | ReadSetting():
-            return False

@@ -15,7 +15,6 @@ from system.cluster.admin_model import (
     Delete,
     Grow,
     ReadSetting,
-    may_have_happened_before,
     step,
 )
 
@@ -96,16 +95,3 @@ def test_right_answers_are_accepted(calls: Calls) -> None:
 @pytest.mark.parametrize("calls", FAULTS.values(), ids=FAULTS)
 def test_faults_are_found(calls: Calls) -> None:
     assert len(violations(history(calls), ABSENT, step)) == 1
-
-
-def test_a_call_that_a_broker_repeats_may_find_its_own_change() -> None:
-    """Only if it is refused for that reason, and only before its response."""
-    create = Create(2, "a")
-    refused = Operation("t", "p", create, 0, 1, EXISTS)
-    assert len(violations([refused], ABSENT, step)) == 1
-    assert may_have_happened_before(create, EXISTS)
-    first = Operation("t", "p (first)", create, 0, 1)
-    assert violations([refused, first], ABSENT, step) == []
-    assert not may_have_happened_before(create, DONE)
-    later = Operation("t", "q", CountPartitions(), 2, 3, MISSING)
-    assert len(violations([refused, first, later], ABSENT, step)) == 1

@@ -22,8 +22,9 @@ _GRACE_MS = 3_000
 class _Leading:
     role: Leader
     since_ms: float
-    """It has led since then, and was not paused."""
+    """It has led since then with these voters, and was not paused."""
     last_ms: float
+    voters: list[int]
 
 
 class LeaderObserver:
@@ -40,8 +41,10 @@ class LeaderObserver:
             if was is not None:
                 del self._leading[node.node_id]
             return
-        if was is None or was.role is not role or now_ms - was.last_ms > _GAP_MS:
-            self._leading[node.node_id] = _Leading(role, now_ms, now_ms)
+        voters = list(role.voters)
+        is_same = was is not None and was.role is role and was.voters == voters
+        if was is None or not is_same or now_ms - was.last_ms > _GAP_MS:
+            self._leading[node.node_id] = _Leading(role, now_ms, now_ms, voters)
         elif now_ms - was.last_ms > _EVERY_MS:
             was.last_ms = now_ms
             self._check_majority(node, was, now_ms)

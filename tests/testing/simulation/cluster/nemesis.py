@@ -17,6 +17,8 @@ from moldau.testing.simulation.simulation import OUTSIDE_ADDRESS, Simulation
 if TYPE_CHECKING:
     from collections import Counter
 
+    from moldau.testing.simulation.machine import Machine
+
 _RESTS_MS = [0, 100, 1_500, 8_000, 25_000]
 _LASTS_MS = [20, 700, 3_000, 12_000]
 _LEADER_RATE = 0.4
@@ -60,6 +62,8 @@ class Nemesis:
             ("faults of voters", self._strike_voters),
         ]
         self._voters_die_rate = 0.0
+        self._sync_latencies: dict[Machine, Latency] = {}
+        """The usual ones of machines whose disks were slow."""
         observer.on_vote = self._voted
 
     def draw_network_faults(self) -> None:
@@ -83,6 +87,8 @@ class Nemesis:
         faults = self._simulation.network.faults
         faults.break_rate = faults.lost_answer_rate = self._voters_die_rate = 0.0
         self._simulation.network.heal()
+        for machine, usual in self._sync_latencies.items():
+            machine.sync_latency = usual
         for keeper in self._keepers:
             keeper.is_calm = True
             keeper.machine.spare()
@@ -192,13 +198,11 @@ class Nemesis:
 
     async def _slow_disk(self) -> None:
         machine = self._victim().machine
-        before = machine.sync_latency
+        usual = self._sync_latencies.setdefault(machine, machine.sync_latency)
         slow_s = self._chance.choice([0.05, 0.4, 2.0])
         machine.sync_latency = Latency(slow_s, 3 * slow_s, 0.1)
-        try:
-            await self._last()
-        finally:
-            machine.sync_latency = before
+        await self._last()
+        machine.sync_latency = usual
 
     async def _fill_disk(self) -> None:
         keeper = self._victim()

@@ -56,12 +56,6 @@ MUTANTS = [
         "        if response.diverging is not None:\n            pass",
     ),
     Mutant(
-        "a stale answer is applied",
-        "core/quorum/following",
-        "if request.position != state.log.end:",
-        "if False:",
-    ),
-    Mutant(
         "check-quorum is off",
         "core/quorum/leading",
         "has_lost = needs_others and state.now_ms >= leader.check_quorum_due_ms",
@@ -83,22 +77,10 @@ MUTANTS = [
         "        return Offset(self.log.log_end_offset)",
     ),
     Mutant(
-        "the recovery point is not lowered before a truncation",
-        "broker/quorum/metadata_log",
-        "        if offset < self._stored_recovery_point:\n",
-        "        if False:\n",
-    ),
-    Mutant(
         "own batches are kept after the leadership",
         "broker/quorum/committed_batches",
         "        self.appended.clear()",
         "        pass",
-    ),
-    Mutant(
-        "waits outlive the leadership",
-        "broker/quorum/leadership",
-        "        self._batches.refuse_waiting(lost, max(high_watermark, 0))\n",
-        "",
     ),
     Mutant(
         "a leader is active before it knows everything that is committed",
