@@ -8,10 +8,16 @@ from pathlib import Path
 from cli.command import moldau
 
 
+def besides_delays(errors: str) -> str:
+    """The node notes it in its log if a busy machine delays a request."""
+    lines = errors.splitlines(keepends=True)
+    return "".join(line for line in lines if "blocked all other requests for" not in line)
+
+
 def test_the_demo_shows_its_commands_and_keeps_their_results(tmp_path: Path) -> None:
     for _ in range(2):
         ran = moldau("demo", "--commands", "--once", "--port", "0", "--dir", tmp_path)
-        assert (ran.status, ran.errors) == (0, "")
+        assert (ran.status, besides_delays(ran.errors)) == (0, "")
         assert "$ moldau topics create river --partitions 3" in ran.output
         assert "3 records written to river" in ran.output
         assert "vltava" in ran.output
@@ -29,7 +35,7 @@ def test_without_spark_the_demo_explains_that_and_shows_commands(tmp_path: Path)
     ran = moldau(
         "demo", "--once", "--port", "0", "--dir", tmp_path / "demo", PYTHONPATH=str(blocked)
     )
-    assert (ran.status, ran.errors) == (0, "")
+    assert (ran.status, besides_delays(ran.errors)) == (0, "")
     assert ran.lines[0] == (
         "Spark is not installed; install it with pip install 'moldau[spark]'. "
         "The demo shows only commands, and no pipeline."

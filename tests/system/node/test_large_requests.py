@@ -70,6 +70,7 @@ from moldau.protocol.wire.schema import Message
 PARTITIONS = 20
 MANY = 20_000
 OTHERS_MEANWHILE = 3
+ATTEMPTS = 10
 OFFSET_FETCH_VERSION = 9
 
 
@@ -315,15 +316,18 @@ def test_many_offsets_are_returned_as_of_the_request(address: str) -> None:
     indexes = [index % (2 * PARTITIONS) for index in range(MANY)]
     requested = OffsetFetchRequestTopics(name="orders", partition_indexes=indexes)
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[requested])])
-    served = 0
+    served: list[int] = []
     with WireClient(address) as large, WireClient(address) as other:
-        large.send(request, OFFSET_FETCH_VERSION)
-        while not large.has_answer():
-            other.ask(ApiVersionsRequest())
-            served += 1
-        _, answer = large.receive(ApiKey.OFFSET_FETCH, OFFSET_FETCH_VERSION)
-    (topic,) = answer.groups[0].topics
-    assert [(p.partition_index, p.committed_offset) for p in topic.partitions] == [
-        (index, index if index < PARTITIONS else -1) for index in indexes
-    ]
-    assert served >= OTHERS_MEANWHILE
+        # A busy machine may run the node alone for a while.
+        while max(served, default=0) < OTHERS_MEANWHILE and len(served) < ATTEMPTS:
+            served.append(0)
+            large.send(request, OFFSET_FETCH_VERSION)
+            while not large.has_answer():
+                other.ask(ApiVersionsRequest())
+                served[-1] += 1
+            _, answer = large.receive(ApiKey.OFFSET_FETCH, OFFSET_FETCH_VERSION)
+            (topic,) = answer.groups[0].topics
+            assert [(p.partition_index, p.committed_offset) for p in topic.partitions] == [
+                (index, index if index < PARTITIONS else -1) for index in indexes
+            ]
+    assert max(served) >= OTHERS_MEANWHILE, served

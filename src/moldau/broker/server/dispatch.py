@@ -22,7 +22,7 @@ from moldau.broker.server.context import (
 from moldau.broker.server.error_responses import error_response
 from moldau.broker.server.handler_table import HandlerTable
 from moldau.broker.server.large_messages import AT_ONCE, AT_ONCE_BYTES, LargeMessages
-from moldau.broker.server.loop_watch import LoopWatch
+from moldau.broker.server.loop_watch import NOTED_S, LoopWatch
 from moldau.broker.server.request_pieces import SHAPES, serve_in_pieces
 from moldau.net.loop_holds import Measured
 from moldau.protocol.api_keys import API_VERSIONS, ApiKey
@@ -124,7 +124,8 @@ class Dispatcher:
         else:
             outcome = self._outcome(context, request)
             begun = Begun(route, header.correlation_id, request, outcome)
-        self.watch.record_request(context, began_s)
+        if time.perf_counter() - began_s >= NOTED_S:
+            self.watch.record_request(context, began_s)
         if type(outcome) is CoroutineType:
             outcome = Measured(outcome, partial(self.watch.record_request, context))
         begun.outcome = outcome

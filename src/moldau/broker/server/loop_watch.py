@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+NOTED_S = NOTED_MS / 1000
 SLOW_MS = 100.0
 _LINE_EVERY_S = 10.0
 _TEXT_CHARS_MAX = 100

@@ -190,9 +190,10 @@ class MemoryBudget:
         the less is left for each; 0 for all but the node's peers when too many responses are
         unread.
         """
-        if self._is_full_of_answers and not is_privileged:
+        answer_bytes = self.answer_bytes
+        if answer_bytes >= self._answers_max and not is_privileged:
             return 0
-        return max(self.served_max - self.held - self.answer_bytes, _ANSWER_BYTES_MIN)
+        return max(self.served_max - self.held - answer_bytes, _ANSWER_BYTES_MIN)
 
     @property
     def _is_full_of_answers(self) -> bool:

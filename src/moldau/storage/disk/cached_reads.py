@@ -216,11 +216,12 @@ class CachedReads:
         examined first.
         """
         left = segment.size - start
-        needed = min(max(self._wanted_bytes, BATCH_HEADER_SIZE), left)
+        if self._loaded:
+            needed = min(max(self._wanted_bytes, BATCH_HEADER_SIZE), left)
+            for loaded in self._loaded:
+                if loaded.holds(segment, start, start + needed):
+                    return loaded
         all_bytes = min(max(size, self._wanted_bytes + _INTERVAL_BYTES), left)
-        for loaded in self._loaded:
-            if loaded.holds(segment, start, start + needed):
-                return loaded
         if not self._reads_at_once or (self._sends_files and all_bytes >= VIEW_BYTES_MIN):
             return None
         loaded = _LoadedBytes(segment, start, self._read(segment, start, all_bytes))

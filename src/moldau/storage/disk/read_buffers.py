@@ -46,7 +46,9 @@ class ReadBuffers:
         return memoryview(self._free(whole))[shift : shift + size]
 
     def _free(self, whole: int) -> mmap.mmap:
-        kept = self._kept.setdefault(whole, deque())
+        kept = self._kept.get(whole)
+        if kept is None:
+            kept = self._kept[whole] = deque()
         for _ in range(min(len(kept), _LOOKED_AT_MAX)):
             is_free = _references(kept) == _REFERENCES_IF_FREE
             # Moved to the end, even if it is held for long: otherwise each search would start with

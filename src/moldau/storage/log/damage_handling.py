@@ -117,27 +117,28 @@ class DamageHandler:
     damage found inside the block into an offline log, and disk errors into an offline directory.
     """
 
-    __slots__ = ("_enter", "_exit", "_log")
+    __slots__ = ("_exit", "_log")
 
     def __init__(self, log: "LogState", *, reads_only: bool = False) -> None:
         self._log = log
         disk_errors = (
             log.directory.offline_on_read_error if reads_only else log.directory.offline_on_error
         )
-        self._enter = disk_errors.__enter__
         self._exit = disk_errors.__exit__
 
     def __enter__(self) -> None:
-        self._enter()
-        damage = self._log.damage
-        if self._log.is_abandoned:
+        log = self._log
+        if log.directory.failure is not None:
+            log.directory.check_online()
+        if log.is_abandoned:
             raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{self._log.topic_partition} is closed or deleted"
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{log.topic_partition} is closed or deleted"
             )
+        damage = log.damage
         if damage is not None:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{self._log.topic_partition} is damaged from offset {damage.first_offset} "
+                f"{log.topic_partition} is damaged from offset {damage.first_offset} "
                 f"to {damage.promised_end}: {damage.reason}",
             )
 

@@ -99,7 +99,7 @@ def find(
     if located is None:
         return FoundBatches(offset, offset, aborted)
     segment_index, segment, first = located
-    limit = segment.size
+    limit = size = segment.size
     if bound < log.segments.end_of(segment_index, log.log_end_offset):
         limit = _bound_position(segment, first, bound, reads)
     if segment.damaged:
@@ -112,7 +112,7 @@ def find(
     end, next_offset = first_end, first.last_offset + 1
     if first.size < max_bytes and first_end < limit:
         reach = min(first.position + max_bytes, limit)
-        if reach == segment.size:
+        if reach == size:
             end, next_offset = reach, log.segments.end_of(segment_index, log.log_end_offset)
         else:
             end, next_offset = segment.boundary(reach, first.position, reads)

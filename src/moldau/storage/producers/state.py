@@ -205,11 +205,11 @@ class ProducerStateTable:
     @property
     def first_unstable_offset(self) -> Offset | None:
         """The first offset that committed readers must not see yet."""
-        undecided = self.first_undecided_offset
         unreplicated = self._unreplicated.first_offset
-        if undecided is None or unreplicated is None:
-            return unreplicated if undecided is None else undecided
-        return min(undecided, unreplicated)
+        if not self._ongoing:
+            return unreplicated
+        undecided = next(iter(self._ongoing))
+        return undecided if unreplicated is None else min(undecided, unreplicated)
 
     @property
     def first_undecided_offset(self) -> Offset | None:

@@ -86,7 +86,7 @@ class ReadableSegment(SegmentFiles):
         if self._file is None:
             raise BlockingIOError(errno.EAGAIN, "not open", str(self.path()))
         file = self._file
-        if not file.reports_cached and not self.sealed and position + _TAIL_BYTES >= file.size():
+        if not self.sealed and not file.reports_cached and position + _TAIL_BYTES >= file.size():
             # Just created: its bytes, if any, are in the cache.
             return file.read_into(target, position)
         return file.read_into(target, position, wait=False)
