@@ -12,6 +12,7 @@ from interop.dump import dump
 from interop.live_broker import CLUSTER_ID
 from interop.mixed_cluster import BROKER, MixedCluster
 from interop.peers.java_tools import QUORUM, table
+from support.waiting import wait_for
 
 # Lines of the dump: a batch and a record.
 NUMBERED = re.compile(r"(?:baseOffset|\| offset): (\d+) ")
@@ -41,12 +42,23 @@ class MixedTools:
     # The quorum
 
     def check_descriptions(self) -> None:
-        """Every running node describes the quorum alike, and all replicas have the whole log."""
+        """Every running node describes the quorum alike, and all replicas have the whole log, once
+        nodes that have just started are registered.
+        """
         self.cluster.wait_until_whole()
-        expected = self._expected_status(), self._expected_replication()
-        for node_id in self.cluster.running:
-            described = self._status(node_id), self._replication(node_id)
-            assert (node_id, described) == (node_id, expected)
+        difference = ""
+
+        def is_described() -> bool:
+            nonlocal difference
+            expected = self._expected_status(), self._expected_replication()
+            for node_id in self.cluster.running:
+                described = self._status(node_id), self._replication(node_id)
+                if described != expected:
+                    difference = f"node {node_id} to describe {expected}, not {described}"
+                    return False
+            return True
+
+        wait_for(is_described, lambda: difference)
 
     def _status(self, node_id: int) -> dict[str, Any]:
         lines = self.run(node_id, QUORUM, "describe", "--status").splitlines()
@@ -90,7 +102,7 @@ class MixedTools:
         rows = table(self.run(node_id, QUORUM, "describe", "--replication"))
         for row in rows:
             fetched, caught_up = (int(row.pop(f"Last{name}Timestamp")) for name in TIMES)
-            assert 0 < caught_up <= fetched, row
+            assert 0 < caught_up <= fetched, f"{row}: {caught_up}, {fetched}"
         return sorted(rows, key=lambda row: int(row["NodeId"]))
 
     def _expected_replication(self) -> list[dict[str, str]]:
@@ -118,16 +130,15 @@ class MixedTools:
     def check_logs(self) -> None:
         """All running nodes have the same batches, as far as none has only a snapshot of them."""
         self.cluster.wait_until_whole()
+        end = self.cluster.described().high_watermark
         dumped = {node_id: self._dumped(node_id) for node_id in self.cluster.running}
         start = max(min(lines) for lines in dumped.values())
-        end = self.cluster.described().high_watermark
-        (first, *others) = (
-            {offset: each for offset, each in lines.items() if offset >= start}
-            for lines in dumped.values()
-        )
-        assert set(range(start, end)) == set(first)
-        for other in others:
-            assert other == first
+        assert start < end
+        for offset in range(start, end):
+            lines = {node_id: each.get(offset) for node_id, each in dumped.items()}
+            first, *others = lines.values()
+            assert first is not None, (offset, lines)
+            assert all(other == first for other in others), (offset, lines)
 
     def _dumped(self, node_id: int) -> Lines:
         """The lines about batches and records by their first offset."""

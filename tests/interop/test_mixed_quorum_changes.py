@@ -101,7 +101,7 @@ def add(tools: MixedTools, node_id: int) -> None:
     properties = str(cluster.nodes[node_id].properties)
     leader = cluster.wait_for_leader()
     output = tools.run(leader, QUORUM, "--command-config", properties, "add-controller")
-    assert f"Added controller {node_id} with directory id" in output
+    assert f"controller {node_id} with directory id {cluster.directory_id(node_id)}" in output
 
 
 def remove(tools: MixedTools, node_id: int) -> None:
@@ -110,4 +110,4 @@ def remove(tools: MixedTools, node_id: int) -> None:
     leader = cluster.wait_for_leader()
     options = ["--controller-id", str(node_id), "--controller-directory-id", directory_id]
     output = tools.run(leader, QUORUM, "remove-controller", *options)
-    assert f"Removed KRaft controller {node_id} with directory id {directory_id}" in output
+    assert f"controller {node_id} with directory id {directory_id}" in output
