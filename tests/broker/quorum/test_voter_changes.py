@@ -130,6 +130,21 @@ async def test_a_wiped_voter_is_an_observer_until_it_is_replaced() -> None:
         assert returned.quorum.is_voter
 
 
+async def test_an_upgrade_is_refused_until_all_voters_have_reported_their_versions() -> None:
+    async with running_quorum(is_static=True) as cluster:
+        await cluster.kill(3)
+        leader = await cluster.wait_for_leader()
+        await leader.commit("by the other two")
+        with pytest.raises(KafkaError) as refused:
+            leader.quorum.raise_kraft_version(1)
+        assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
+        assert refused.value.detail == (
+            "Invalid upgrade of kraft.version to KRAFT_VERSION_1 because not all of the voters "
+            "support it"
+        )
+        assert leader.quorum.kraft_version == 0
+
+
 async def test_static_voters_become_dynamic_by_an_upgrade() -> None:
     async with running_quorum(is_static=True) as cluster:
         leader = await cluster.wait_for_leader()

@@ -79,12 +79,15 @@ def configured_endpoints(config: BrokerConfig) -> tuple[VoterEndpoint, ...]:
 
 
 def configured_voters(config: BrokerConfig) -> VoterSet:
-    """Before kraft.version 1 the settings define the voters, and directory ids do not matter."""
+    """Before kraft.version 1 the settings define the voters, and directory ids do not matter. The
+    settings do not say which versions a voter supports; it reports them to the leader.
+    """
     name = config.controller_names[0]
     return VoterSet.of(
         Voter(
             key=VoterKey(BrokerId(voter.node_id)),
             endpoints=(VoterEndpoint(name, voter.host, voter.port),),
+            kraft_versions=(0, 0),
         )
         for voter in config.voters
     )

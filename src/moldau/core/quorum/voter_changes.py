@@ -196,16 +196,16 @@ class VoterChanges:
         if level < current:
             raise KafkaError(
                 ErrorCode.INVALID_UPDATE_VERSION,
-                f"Invalid upgrade of kraft.version from version {current} to {level} because the "
-                "new version is a downgrade",
+                f"Invalid upgrade of kraft.version from version {_shown(current)} to "
+                f"{_shown(level)} because the new version is a downgrade",
             )
         if level == current or voters is None:
             return
         if not all(voter.supports(level) for voter in voters.by_id.values()):
             raise KafkaError(
                 ErrorCode.INVALID_UPDATE_VERSION,
-                f"Invalid upgrade of kraft.version to {level} because not all of the voters "
-                "support it",
+                f"Invalid upgrade of kraft.version to {_shown(level)} because not all of the "
+                "voters support it",
             )
         if not all(voter.key.has_directory for voter in voters.by_id.values()):
             raise KafkaError(
@@ -275,3 +275,8 @@ class VoterChanges:
 
     def _is_settled(self, leader: Leader) -> bool:
         return self._state.history.voters_offset < leader.high_watermark
+
+
+def _shown(level: int) -> str:
+    """As Kafka names it in error messages."""
+    return f"KRAFT_VERSION_{level}"
