@@ -29,6 +29,13 @@ VERSION = 4
 DEADLINE_S = 30
 
 
+class StillClock(ShiftedClock):
+    """Only the test moves it: the machine's load does not count."""
+
+    def mono_ms(self) -> float:
+        return self.ahead_ms
+
+
 class Server:
     def __init__(self, outcome: Outcome, clock: ShiftedClock, **settings: str) -> None:
         """`possible`: the number of connections that there are descriptors for."""
@@ -57,6 +64,7 @@ class Server:
         self.listener = Listener("PLAINTEXT", "127.0.0.1", 0, services)
         self.peers = Listener("CONTROLLER", "127.0.0.1", 0, services, is_privileged=True)
         """The listener for other nodes. They share everything else with the clients."""
+        self.external = Listener("EXTERNAL", "127.0.0.1", 0, services)
         # No handler is reached: the interceptor supplies every response.
         self.dispatcher = Dispatcher(cast("BrokerServices", None), broker_table())
         self.dispatcher.interceptor = outcome
@@ -68,7 +76,7 @@ async def serving(
     outcome: Outcome, clock: ShiftedClock | None = None, /, **settings: str
 ) -> AsyncIterator[Server]:
     server = Server(outcome, clock or ShiftedClock(), **settings)
-    listeners = (server.listener, server.peers)
+    listeners = (server.listener, server.peers, server.external)
     for listener in listeners:
         listener.bind()
         await listener.serve(server.dispatcher)
@@ -93,9 +101,11 @@ class Client:
         self.writer = writer
 
     @classmethod
-    async def to(cls, server: Server, *, as_peer: bool = False) -> "Client":
-        """`as_peer`: as another node does."""
-        listener = server.peers if as_peer else server.listener
+    async def to(
+        cls, server: Server, *, as_peer: bool = False, at: Listener | None = None
+    ) -> "Client":
+        """`as_peer`: as another node does. `at` is the clients' listener by default."""
+        listener = server.peers if as_peer else at or server.listener
         client = cls(*await asyncio.open_connection("127.0.0.1", listener.port))
         server.clients.append(client)
         return client

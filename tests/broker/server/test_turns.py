@@ -9,11 +9,10 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from broker.connection_server import Client, Server, serving
+from broker.connection_server import Client, Server, StillClock, serving
 from support.waiting import until
 
 from moldau.broker.server.context import RequestContext
-from moldau.net.clock import ShiftedClock
 from moldau.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 FLOOD = 5_000
@@ -35,13 +34,6 @@ class Served:
 
     def before(self, name: str) -> int:
         return self.names.index(name)
-
-
-class StillClock(ShiftedClock):
-    """Only served requests move it: the machine's load does not count."""
-
-    def mono_ms(self) -> float:
-        return self.ahead_ms
 
 
 async def flooding(server: Server, name: str) -> Client:

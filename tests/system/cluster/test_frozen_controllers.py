@@ -16,6 +16,10 @@ from system.node.questions import create_topics
 
 from moldau.protocol.messages.describe_cluster import DescribeClusterRequest
 
+CHECKS_PER_SESSION = 8
+SLACK_MS = 1_000
+"""The processes may wait this long for a processor of a busy machine."""
+
 
 def session(session_ms: int) -> dict[str, str]:
     return {
@@ -35,13 +39,14 @@ def freeze_for(cluster: RunningCluster, node_id: int, seconds: float) -> None:
 
 
 def check_fencing(cluster: RunningCluster, dying: int, living: int, session_ms: int) -> None:
-    """Right after the pause. `dying` must not get more than one new session."""
+    """Right after the pause. `dying` gets one new session, and the next check fences it."""
     assert fenced_brokers(cluster) == set()
-    died = time.monotonic()
     cluster.kill(dying)
-    wait_for(partial(is_fenced, cluster, dying, living), f"broker {dying} to be fenced")
+    died = time.monotonic()
+    wait_for(lambda: fenced_brokers(cluster) == {dying}, f"broker {dying} alone to be fenced")
     elapsed_ms = (time.monotonic() - died) * 1000
-    assert elapsed_ms < 2 * session_ms
+    assert elapsed_ms < session_ms + session_ms / CHECKS_PER_SESSION + SLACK_MS
+    wait_for(partial(is_fenced, cluster, dying, living), f"broker {living} to replay that")
     assert fenced_brokers(cluster) == {dying}
     with WireClient(cluster.nodes[living].address) as wire:
         ((code, text),) = create_topics(wire, {"afterwards": 1}).values()

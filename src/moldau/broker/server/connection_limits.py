@@ -10,6 +10,7 @@ from moldau.protocol.errors import MoldauError
 from moldau.types import INT32_MAX
 
 if TYPE_CHECKING:
+    from moldau.broker.server.connection import Connection
     from moldau.config.broker import BrokerConfig
     from moldau.net.clock import Clock
 
@@ -20,6 +21,8 @@ CONNECTION_BYTES = 16 * 1024
 _FOR_PEERS_MAX = 32
 _HOST_SHARE = 0.9
 _UNLIMITED = INT32_MAX
+_DELAY_MS_MAX = 1_000
+"""As in Kafka, with its default of quota.window.size.seconds."""
 
 
 class Refusal(NamedTuple):
@@ -79,16 +82,17 @@ class ConnectionLimits:
             self._limits_by_address = _by_address(overrides)
         return self._limits_by_address
 
-    def delay_ms(self, listener: str) -> float:
-        """How long a new connection must wait so that neither the node nor its listener exceeds its
-        max.connection.creation.rate.
+    def delay_ms(self, listener: str, *, is_privileged: bool = False) -> float:
+        """How long the next connection of the listener must wait so that neither the node nor the
+        listener exceeds its max.connection.creation.rate: a second at most.
         """
         config = self._config()
         of_listener = int(config.of_listener(listener, "max.connection.creation.rate"))
-        return max(
-            self._turn_in_ms("", config.max_connection_creation_rate),
-            self._turn_in_ms(listener, of_listener),
-        )
+        delay_ms = self._turn_in_ms(listener, of_listener)
+        if is_privileged:
+            # As in Kafka, the clients' connections do not delay those of other nodes.
+            return delay_ms
+        return max(delay_ms, self._turn_in_ms("", config.max_connection_creation_rate))
 
     def _turn_in_ms(self, queue: str, rate: int) -> float:
         if rate >= _UNLIMITED:
@@ -98,6 +102,8 @@ class ConnectionLimits:
         now_ms = self._clock.mono_ms()
         # The connections of one second may come at once.
         free_ms = max(self._next_free_ms.get(queue, 0.0), now_ms - 1_000) + 1_000 / rate
+        # One listener's flood must not make the others wait longer and longer.
+        free_ms = min(free_ms, now_ms + _DELAY_MS_MAX)
         self._next_free_ms[queue] = free_ms
         return max(free_ms - now_ms, 0.0)
 
@@ -110,6 +116,50 @@ class ConnectionLimits:
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
+
+
+class ThrottledConnections:
+    """A listener's new connections that wait for max.connection.creation.rate. As in Kafka, each
+    listener accepts one after the other: only the first counts against the rates, so that a flood
+    on one listener does not use up the turns of the others.
+    """
+
+    def __init__(self, clock: "Clock", delay_ms: Callable[[], float]) -> None:
+        """`delay_ms` counts a connection and returns how long it must wait."""
+        self._clock = clock
+        self._delay_ms = delay_ms
+        self._waiting: dict[Connection, None] = {}
+        self._has_timer = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def must_wait(self, connection: "Connection") -> bool:
+        """If so, its `throttle_is_over` is called when its turn comes."""
+        if not self._has_timer:
+            delay_ms = self._delay_ms()
+            if delay_ms <= 0:
+                return False
+            self._wait(delay_ms)
+        self._waiting[connection] = None
+        return True
+
+    def forget(self, connection: "Connection") -> None:
+        self._waiting.pop(connection, None)
+
+    def _wait(self, delay_ms: float) -> None:
+        self._has_timer = True
+        self._clock.call_later(delay_ms, self._admit_first)
+
+    def _admit_first(self) -> None:
+        self._has_timer = False
+        first = next(iter(self._waiting), None)
+        if first is None:
+            return
+        del self._waiting[first]
+        if self._waiting:
+            self._wait(self._delay_ms())
+        first.throttle_is_over()
 
 
 def _by_address(limits_by_host: Mapping[str, int]) -> dict[str, int]:

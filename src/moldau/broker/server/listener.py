@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.replicas.flush_backlog import FlushBacklog
 from moldau.broker.server.connection import Connection
-from moldau.broker.server.connection_limits import ConnectionLimits
+from moldau.broker.server.connection_limits import ConnectionLimits, ThrottledConnections
 from moldau.broker.server.context import Peer
 from moldau.broker.server.dispatch import Dispatcher
 from moldau.broker.server.memory_budget import MemoryBudget
@@ -86,6 +86,10 @@ class Listener:
         self._ports: list[BoundPort] = []
         self._servers: list[Server] = []
         self._connections: dict[Connection, None] = {}
+        self._throttled = ThrottledConnections(
+            services.clock,
+            lambda: services.limits.delay_ms(name, is_privileged=is_privileged),
+        )
         self._made = 0
         self._complaints = _Complaints(name)
         self._logged_until_ms: dict[tuple[str, str, str], float] = {}
@@ -182,10 +186,7 @@ class Listener:
         self._connections[connection] = None
         self._made += 1
         self.metrics.connections_made += 1
-        delay_ms = self._services.limits.delay_ms(self.name)
-        if delay_ms > 0:
-            connection.is_throttled = True
-            self.clock.call_later(delay_ms, connection.throttle_is_over)
+        connection.is_throttled = self._throttled.must_wait(connection)
         peer = Peer(self._made, self.name, host, port, self.is_privileged)
         peer.takes_files = raw is not None and transport.get_extra_info("sslcontext") is None
         return peer
@@ -199,6 +200,8 @@ class Listener:
             return refusal.reason
         if len(self._connections) >= self.connections_max:
             return f"max.connections of {self.name} is {self.connections_max}"
+        if len(self._throttled) >= self._accept_queue_size:
+            return f"{len(self._throttled)} wait for max.connection.creation.rate"
         return None
 
     def _close_idle_connection(self) -> bool:
@@ -217,6 +220,7 @@ class Listener:
     def connection_closed(self, connection: Connection) -> None:
         self.budget.forget(connection)
         self.flush_backlog.forget(connection)
+        self._throttled.forget(connection)
         if self._connections.pop(connection, self) is None and connection.peer is not None:
             self._services.limits.closed(connection.peer.host)
 

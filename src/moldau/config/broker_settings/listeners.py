@@ -82,8 +82,9 @@ class ListenerSettings(SettingGroup):
         "max.connection.creation.rate",
         INT,
         INT32_MAX,
-        "How many connections per second are accepted; more have to wait. A listener may have its"
-        " own limit.",
+        "How many connections per second are accepted; more have to wait, and are closed if too "
+        "many wait already. A listener may have its own limit. The connections of other nodes to "
+        "listeners of their own do not count against the limit of the node.",
         check=at_least(0),
         mode=CLUSTER_WIDE,
         has_effect=True,
