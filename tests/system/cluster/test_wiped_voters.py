@@ -2,12 +2,15 @@
 so it gets a snapshot. After that the quorum can rely on it.
 """
 
+import os
+import signal
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import pytest
 from support.running_cluster import RunningCluster, running_cluster
+from support.running_node import freeze
 from support.waiting import wait_for
 from support.wire_client import WireClient
 from system.cluster.admin_load import Quorum, active_controller
@@ -117,11 +120,20 @@ def check_directory_id(run: WipedVoter, node_id: int, *, is_new: bool) -> None:
 
 
 def elect(run: WipedVoter, node_id: int) -> None:
-    """Kills whichever leads until this node does."""
+    """The third voter misses a record, so that it cannot be elected when the leader is killed."""
     cluster = run.cluster
-    while (leader := cluster.wait_for_leader()) != node_id:
-        for each in cluster.controllers:
-            run.wait_caught_up(each.node_id)
+    leader = cluster.wait_for_leader()
+    if leader == node_id:
+        return
+    for each in cluster.controllers:
+        run.wait_caught_up(each.node_id)
+    (third,) = {each.node_id for each in cluster.controllers} - {leader, node_id}
+    frozen = cluster.nodes[third].pid
+    freeze(frozen)
+    try:
+        run.create_topic()
         cluster.kill(leader)
-        cluster.wait_for_leader(other_than=leader)
-        cluster.start(leader)
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+    assert cluster.wait_for_leader(other_than=leader) == node_id
+    cluster.start(leader)
