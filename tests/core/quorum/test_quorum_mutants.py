@@ -39,8 +39,8 @@ MUTANTS = [
     Mutant(
         "the vote is forgotten at a restart",
         "core/quorum/state",
-        "epoch, voted_for, leader_id = LeaderEpoch(stored.epoch), stored.voted_for",
-        "epoch, voted_for, leader_id = LeaderEpoch(stored.epoch), None",
+        "epoch, voted_for, leader_id = stored.epoch, stored.voted_for",
+        "epoch, voted_for, leader_id = stored.epoch, None",
     ),
     Mutant(
         "a second vote in an epoch",

@@ -34,8 +34,8 @@ MUTANTS = [
     Mutant(
         "the vote is forgotten at a restart",
         "core/quorum/state",
-        "epoch, voted_for, leader_id = LeaderEpoch(stored.epoch), stored.voted_for",
-        "epoch, voted_for, leader_id = LeaderEpoch(stored.epoch), None",
+        "epoch, voted_for, leader_id = stored.epoch, stored.voted_for",
+        "epoch, voted_for, leader_id = stored.epoch, None",
     ),
     Mutant(
         "records of an earlier epoch are committed alone",
@@ -65,10 +65,8 @@ MUTANTS = [
     Mutant(
         "effects do not wait for the disk",
         "broker/quorum/machine_driver",
-        'self._tasks.start(self._perform_slowly(outcome), "perform a quorum effect")\n'
-        "                    return True",
-        'self._tasks.start(self._perform_slowly(outcome), "perform a quorum effect")\n'
-        "                    continue",
+        'self._tasks.start(slow, "perform a quorum effect")\n                    return True',
+        'self._tasks.start(slow, "perform a quorum effect")\n                    continue',
     ),
     Mutant(
         "what is not flushed counts",
