@@ -71,8 +71,8 @@ def test_permanent_errors_are_raised_and_reading_continues(
 ) -> None:
     topic = fresh_topic(node)
     produce(node.bootstrap, topic, [b"a"], 0)
-    consumer.assign([(topic, 0)])
     node.fail_next("Fetch", "UNKNOWN_SERVER_ERROR", 1)
+    consumer.assign([(topic, 0)])
     with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
         consumer.poll(30)
     assert values(read(consumer, 1)) == [b"a"]

@@ -32,12 +32,6 @@ MUTANTS = [
         "        self.role.election_due_ms = self._next_election_ms()",
     ),
     Mutant(
-        "the vote is forgotten at a restart",
-        "core/quorum/state",
-        "epoch, voted_for, leader_id = stored.epoch, stored.voted_for",
-        "epoch, voted_for, leader_id = stored.epoch, None",
-    ),
-    Mutant(
         "records of an earlier epoch are committed alone",
         "core/quorum/leading",
         "if reached <= max(leader.start_offset, leader.high_watermark):",
