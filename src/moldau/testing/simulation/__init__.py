@@ -1,6 +1,7 @@
 """Whole nodes in one thread and without a wait: a `Simulation` has machines with a disk, an address
-and a clock each; a `SimulatedNode` is the shipped node on one of them. Time is virtual, the network
-and the disks are in memory, and everything follows from a seed, also what fails and when.
+and a clock each; a `SimulatedNode` is the shipped node on one of them, and `simulated_cluster`
+makes those of a cluster. Time is virtual, the network and the disks are in memory, and everything
+follows from a seed, also what fails and when.
 
     simulation = Simulation(7)
     node = SimulatedNode(simulation.machine())
@@ -22,7 +23,7 @@ from moldau.testing.simulation.latency import Latency
 from moldau.testing.simulation.loop import NothingLeftError
 from moldau.testing.simulation.machine import Machine, ProcessDiedError
 from moldau.testing.simulation.network import NetworkFaults
-from moldau.testing.simulation.node import SimulatedNode
+from moldau.testing.simulation.node import SimulatedNode, simulated_cluster
 from moldau.testing.simulation.simulation import Simulation
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "SimulatedClock",
     "SimulatedNode",
     "Simulation",
+    "simulated_cluster",
 ]
